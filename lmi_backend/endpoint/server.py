@@ -64,7 +64,7 @@ class Endpoint:
         self._state, self._renew = state, renew
         self.service, self.lora_manager, self._context = service, lora_manager, context
         self._model, self.address = model, endpoint_address(model.name)
-        self._socket = socket.socket(socket.AF_UNIX)
+        self.listener = socket.socket(socket.AF_UNIX)
         self._inode = 0
         self._is_closed = False
         self.clients: set[ClientConnection] = set()
@@ -78,9 +78,9 @@ class Endpoint:
         """Start to listen, and wait for the clients that wait: they are ready when the model is."""
         # A server that was killed may have left one under the same process id.
         self.address.unlink(missing_ok=True)
-        self._socket.bind(str(self.address))
+        self.listener.bind(str(self.address))
         self._inode = self.address.stat().st_ino
-        self._socket.listen()
+        self.listener.listen()
         guarded_thread("lmi-endpoint", self._accept).start()
         self.management.threads.start()
         end = time.monotonic() + _WELCOME_SECONDS
@@ -97,8 +97,8 @@ class Endpoint:
         self._is_closed = True
         self.buffered.close()
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
         end = time.monotonic() + _LAST_SECONDS
         for client in list(self.clients):
             client.finish(end - time.monotonic())
@@ -191,7 +191,7 @@ class Endpoint:
         """Take connections until closed; what fails for want of descriptors is tried again."""
         while not self._is_closed:
             try:
-                connection, _ = self._socket.accept()
+                connection, _ = self.listener.accept()
             except OSError:
                 if self._is_closed:
                     return

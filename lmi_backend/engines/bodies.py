@@ -229,7 +229,6 @@ def members_of(body: bytes) -> Members | None:
 
 
 def head_of(members: Members | None) -> BodyHead:
-    """Return the members that matter here; nothing where one cannot be read."""
     members = members or {}
     names = [name for name in BodyHead.__struct_fields__ if name in members]
     try:

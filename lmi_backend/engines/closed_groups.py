@@ -14,8 +14,6 @@ import logging
 import os
 from typing import Any
 
-import psutil
-
 _log = logging.getLogger(__name__)
 
 
@@ -73,6 +71,8 @@ def _without_server(make: Any, own_store: Any) -> Any:
 
 
 def _listening() -> set[int]:
+    import psutil  # noqa: PLC0415  engines of several ranks bring it
+
     process = psutil.Process()
     read = getattr(process, "net_connections", None) or process.connections  # before psutil 6
     try:

@@ -134,9 +134,9 @@ class Admission:
         self._limits, self._clock = limits, clock
         weights = limits.requests.tenant_weights
         self._weights = {tenant_key(name): weight for name, weight in weights.items()}
-        self._tenants: dict[str, _Tenant] = {}
+        self.tenants: dict[str, _Tenant] = {}
         self._most_tenants = 2 * _INACTIVE_TENANTS
-        self._waiting: dict[str, _Tenant] = {}
+        self.queued: dict[str, _Tenant] = {}
         """Those that have requests waiting, in the order in which they came."""
         self._served = 0.0
         """Tokens of the tenant that was served last, by its weight: who comes has at least these,
@@ -177,8 +177,8 @@ class Admission:
 
     def _displaced(self, state: RequestState, missing: int) -> list[RequestState]:
         """Return the requests of the tenant that has most waiting, without which one has room."""
-        own = self._tenants.get(state.tenant) or self._new_tenant(state.tenant)
-        tenants = self._waiting.values()
+        own = self.tenants.get(state.tenant) or self._new_tenant(state.tenant)
+        tenants = self.queued.values()
         most = max(tenants, key=lambda each: each.waiting / each.weight, default=own)
         left = (most.waiting - state.width) / most.weight
         if most is own or left < (own.waiting + state.width) / own.weight:
@@ -196,7 +196,7 @@ class Admission:
         return not capacity or (not self.waiting and self.running < self._most(capacity))
 
     def enqueue(self, state: RequestState) -> None:
-        tenant = self._waiting[state.tenant] = self._tenant(state.tenant)
+        tenant = self.queued[state.tenant] = self._tenant(state.tenant)
         bisect.insort(tenant.queue, _rank(state))
         state.is_queued = True
         tenant.waiting += state.width
@@ -205,8 +205,8 @@ class Admission:
     def order(self, new: RequestState) -> list[RequestState]:
         """Return the requests that wait, and one more, in the order in which they are to start."""
         order = []
-        own = self._tenants.get(new.tenant) or self._new_tenant(new.tenant)
-        for tenant in {*self._waiting.values(), own}:
+        own = self.tenants.get(new.tenant) or self._new_tenant(new.tenant)
+        for tenant in {*self.queued.values(), own}:
             served = tenant.served if tenant.queue else max(tenant.served, self._served)
             queue = [*tenant.queue]
             if tenant is own:
@@ -218,8 +218,8 @@ class Admission:
 
     def has_less(self, state: RequestState, other: RequestState) -> bool:
         """Tell whether a tenant with a request more has less waiting than another with one less."""
-        own = self._tenants.get(state.tenant) or self._new_tenant(state.tenant)
-        most = self._tenants[other.tenant]
+        own = self.tenants.get(state.tenant) or self._new_tenant(state.tenant)
+        most = self.tenants[other.tenant]
         less = (most.waiting - other.width) / most.weight
         return own is not most and (own.waiting + state.width) / own.weight <= less
 
@@ -229,9 +229,9 @@ class Admission:
         A request for several answers starts when there is capacity for one: waiting for all of
         them would leave the engine idle.
         """
-        if not self._waiting or (capacity and self.running >= self._most(capacity)):
+        if not self.queued or (capacity and self.running >= self._most(capacity)):
             return None
-        tenants = self._waiting.values()
+        tenants = self.queued.values()
         if len(tenants) > 1:
             for tenant in tenants:
                 for state in tenant.running:
@@ -247,12 +247,12 @@ class Admission:
         if not state.is_queued:
             return
         state.is_queued = False
-        tenant = self._waiting[state.tenant]
+        tenant = self.queued[state.tenant]
         del tenant.queue[bisect.bisect_left(tenant.queue, _rank(state))]
         tenant.waiting -= state.width
         self.waiting -= state.width
         if not tenant.queue:
-            del self._waiting[state.tenant]
+            del self.queued[state.tenant]
 
     def started(self, state: RequestState) -> None:
         self.running += state.width
@@ -282,7 +282,7 @@ class Admission:
     def left(self, state: RequestState) -> None:
         """Note that a request that was started has lost its worker."""
         self.running -= state.width
-        tenant = self._tenants[state.tenant]
+        tenant = self.tenants[state.tenant]
         del tenant.running[state]
         tenant.charge(state)
 
@@ -292,11 +292,11 @@ class Admission:
         return capacity + min(ahead, capacity)
 
     def _tenant(self, name: str) -> _Tenant:
-        tenant = self._tenants.get(name)
+        tenant = self.tenants.get(name)
         if tenant is None:
-            if len(self._tenants) >= self._most_tenants:
+            if len(self.tenants) >= self._most_tenants:
                 self._forget_inactive()
-            tenant = self._tenants[name] = self._new_tenant(name)
+            tenant = self.tenants[name] = self._new_tenant(name)
         elif not tenant.queue and tenant.served < self._served:
             tenant.served = self._served
         return tenant
@@ -306,10 +306,8 @@ class Admission:
 
     def _forget_inactive(self) -> None:
         """Forget the tenants without requests, but for some that have got the most."""
-        inactive = [
-            name for name, each in self._tenants.items() if not (each.queue or each.running)
-        ]
-        inactive.sort(key=lambda name: self._tenants[name].served)
+        inactive = [name for name, each in self.tenants.items() if not (each.queue or each.running)]
+        inactive.sort(key=lambda name: self.tenants[name].served)
         for name in inactive[: max(0, len(inactive) - _INACTIVE_TENANTS)]:
-            del self._tenants[name]
-        self._most_tenants = 2 * (len(self._tenants) + _INACTIVE_TENANTS)
+            del self.tenants[name]
+        self._most_tenants = 2 * (len(self.tenants) + _INACTIVE_TENANTS)

@@ -70,22 +70,22 @@ class CancellationPoller:
             self._has_work.clear()
             try:
                 while not self._is_stopping and (states := self._open_states()):
-                    time.sleep(_TICK_SECONDS if self._look_at(states) else _SLOW_TICK_SECONDS)
+                    time.sleep(_TICK_SECONDS if self.look_at(states) else _SLOW_TICK_SECONDS)
             except BaseException:
                 # When this begins again, the requests are still there.
                 self.wake()
                 raise
 
-    def _look_at(self, states: list[RequestState]) -> bool:
+    def look_at(self, states: list[RequestState]) -> bool:
         """Look at the clocks of all, check a few of Triton's, and return whether it has any."""
         now = time.monotonic()
-        costly = [state for state in states if self._must_be_checked(state, now)]
+        costly = [state for state in states if self.must_be_checked(state, now)]
         self._to_check = self._to_check or deque(costly)
         for _ in range(min(self._checks_a_tick, len(self._to_check))):
             self._check(self._to_check.popleft())
         return bool(costly)
 
-    def _must_be_checked(self, state: RequestState, now: float) -> bool:
+    def must_be_checked(self, state: RequestState, now: float) -> bool:
         """End a request that is out of time; return whether it is one of Triton's, and is not."""
         try:
             if now > state.deadline:

@@ -45,7 +45,7 @@ class Choice:
 
     def __init__(self, threshold: int, most: int) -> None:
         self._threshold, self._most = threshold, most
-        self._loads: dict[int, WorkerLoad] = {}
+        self.loads: dict[int, WorkerLoad] = {}
         self.num_hits = self.num_lost = self.num_moves = 0
         """As the metrics say."""
 
@@ -105,12 +105,12 @@ class Choice:
 
     def forget(self) -> None:
         """Forget what workers know: their caches are emptied."""
-        self._loads.clear()
+        self.loads.clear()
 
     def _load(self, slot: Slot) -> WorkerLoad:
-        load = self._loads.get(slot.index)
+        load = self.loads.get(slot.index)
         if load is None or load.worker is not slot.worker:
-            load = self._loads[slot.index] = WorkerLoad(slot.worker)
+            load = self.loads[slot.index] = WorkerLoad(slot.worker)
         return load
 
 

@@ -57,10 +57,10 @@ class Dispatch:
         renew: Callable[[RequestState], None],
     ) -> None:
         self._workers, self._lock, self._fail, self._renew = workers, lock, fail, renew
-        self._admission = Admission(limits)
+        self.admission = Admission(limits)
         requests = limits.requests
         is_used = bool(requests.ttft_ms or requests.tpot_ms)
-        self.promises = Promises(self._admission, stats, is_used=is_used)
+        self.promises = Promises(self.admission, stats, is_used=is_used)
         self.choice = Choice(requests.concurrency_threshold, requests.max_running)
         self.resumption: Resumption[RequestState] = Resumption(
             "a worker", requests.migration_timeout, requests.migration_limit
@@ -77,7 +77,7 @@ class Dispatch:
     @property
     def num_waiting(self) -> int:
         """Answers of the requests that were sent to no worker yet."""
-        return self._admission.waiting
+        return self.admission.waiting
 
     def enter(self, state: RequestState, *, may_wait: bool) -> SendsFrames | None:
         """Admit a request; return the worker to send it to now, or None if it is queued.
@@ -88,7 +88,7 @@ class Dispatch:
         """
         displaced = self._displaced(state)
         worker, wait_until = None, math.inf
-        if not may_wait or self._admission.is_free(self._workers.capacity()):
+        if not may_wait or self.admission.is_free(self._workers.capacity()):
             try:
                 worker = self._claim(state)
             except UnavailableError as error:
@@ -103,14 +103,14 @@ class Dispatch:
             if state.span is not None:
                 state.span.event("queued")
             state.expires_at = wait_until
-            self._admission.enqueue(state)
+            self.admission.enqueue(state)
             self.release()
             self._workers.note_queue(self.num_waiting)
         return worker
 
     def _displaced(self, state: RequestState) -> dict[RequestState, str]:
         try:
-            displaced = self._admission.displaced_by(state, self._workers.unwanted_capacity())
+            displaced = self.admission.displaced_by(state, self._workers.unwanted_capacity())
             if state.due != math.inf or state.tpot != math.inf:
                 displaced |= self.promises.check(state, self._workers.capacity())
         except UnavailableError as error:
@@ -197,7 +197,7 @@ class Dispatch:
             return False
         if state.worker is not None:
             self._leave(state.worker, state)
-            self._admission.left(state)
+            self.admission.left(state)
             self.promises.left(state)
         state.worker, state.death, state.loss = None, None, error
         if state.span is not None:
@@ -212,14 +212,14 @@ class Dispatch:
 
     def _enqueue(self, state: RequestState) -> None:
         if not self.resumption.quarantine(state):
-            self._admission.enqueue(state)
+            self.admission.enqueue(state)
 
     def acknowledged(self, state: RequestState, chunk: Chunk | None) -> None:
         """Note that a worker has brought the first of a request's answer."""
         self.choice.begun(state, chunk)
         if chunk is not None and state.width == state.n:
             cached = chunk.num_cached_tokens or 0
-            self._admission.begun(state, chunk.num_prompt_tokens, cached)
+            self.admission.begun(state, chunk.num_prompt_tokens, cached)
         if self.promises.is_used:
             self.promises.begun(state, chunk)
         if self.resumption.release(state):
@@ -272,13 +272,13 @@ class Dispatch:
 
     def withdraw(self, state: RequestState) -> None:
         """Let a request wait no longer, if it did: it is about to end."""
-        self._admission.withdraw(state)
+        self.admission.withdraw(state)
         self.resumption.release(state)
 
     def ended(self, state: RequestState) -> None:
         if state.worker is not None:
             self._leave(state.worker, state)
-            self._admission.ended(state)
+            self.admission.ended(state)
             if self.promises.is_used:
                 self.promises.ended(state)
         self.resumption.release(state)
@@ -316,14 +316,14 @@ class Dispatch:
 
     def _next(self) -> RequestState | None:
         """Return the request that starts now; one in quarantine starts alone."""
-        return self.resumption.next() or self._admission.next(self._workers.capacity())
+        return self.resumption.next() or self.admission.next(self._workers.capacity())
 
     def _claim(self, state: RequestState) -> SendsFrames:
         """Choose a worker, whose death finds the state from here on."""
         state.worker, worker = self._choose(state)
         if self.promises.is_used:
             self.promises.started(state, self._workers.capacity())
-        self._admission.started(state)
+        self.admission.started(state)
         if state.span is not None:
             state.span.event("resumed" if state.loss else "started", worker=worker.name)
         return worker

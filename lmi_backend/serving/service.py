@@ -112,12 +112,12 @@ class Service:
         self.large: Shares[int] = Shares()
         """Large requests that are not finished, by the number of their arrival."""
         self._is_closing = False
-        ends = self._set_error, self._renew
+        ends = self.set_error, self._renew
         self.dispatch = Dispatch(workers, limits, self._lock, self._stats, *ends)
-        ways = (self._break, self._set_error, self._note_sent)
+        ways = (self._break, self.set_error, self._note_sent)
         self._incoming = Incoming(self.states, self._stats, self.dispatch.acknowledged, *ways)
         ends = (self._end_early, self.dispatch.expire)
-        self.cancellation = CancellationPoller(self._open_states, *ends)
+        self.cancellation = CancellationPoller(self.open_states, *ends)
         names = (f"lmi-send-{number}" for number in range(_SENDERS))
         self.senders: QueueThreads[RequestState] = QueueThreads(self._send, *names)
         """They send answers whose sinks may wait on a server, of requests marked as scheduled."""
@@ -228,7 +228,7 @@ class Service:
 
     def cancel(self, request_id: str) -> None:
         """End the running requests that a client calls so, with what there is of their answers."""
-        for state in self._open_states():
+        for state in self.open_states():
             # One key's client does not end the request of another's.
             is_direct = isinstance(state.sink, DirectSink)
             if state.sink.request_id == request_id and not is_direct:
@@ -281,7 +281,7 @@ class Service:
         """
         self._is_closing = True
         wait_until(lambda: not self.states, seconds)
-        late = self._open_states()
+        late = self.open_states()
         for state in late:
             self._end_early(state, StoppingError("the server is stopping and waits no longer"))
         wait_until(lambda: not self.states, _LAST_SECONDS)
@@ -361,7 +361,7 @@ class Service:
         if state.progress is not None:
             state.frame = encode_request(state.progress.message(state.id))
 
-    def _open_states(self) -> list[RequestState]:
+    def open_states(self) -> list[RequestState]:
         with self._lock:
             return [state for state in self.states.values() if state.error is None]
 
@@ -379,10 +379,10 @@ class Service:
             return False
         if not isinstance(error, StoppedError):
             state.drop()
-        self._set_error(state, error)
+        self.set_error(state, error)
         return True
 
-    def _set_error(self, state: RequestState, error: LmiError) -> None:
+    def set_error(self, state: RequestState, error: LmiError) -> None:
         if state.error is None and not state.is_complete:
             state.error = error
             self.dispatch.withdraw(state)

@@ -128,7 +128,7 @@ class Renderer:
 
 
 async def test_what_a_known_chat_costs_until_it_is_a_prompt() -> None:
-    chats = Chats(client_of(AsyncLLM()), Kinds())
+    chats = Chats(client_of(AsyncLLM()), kinds := Kinds())
     chats.attach(SimpleNamespace(request_logger=None, renderer=SeenRenderer(Renderer())))
     body = {
         "model": "m", "stream": True, "max_tokens": 5,
@@ -136,7 +136,7 @@ async def test_what_a_known_chat_costs_until_it_is_a_prompt() -> None:
     }  # fmt: skip
     asked = HttpRequest(CHATS, json.dumps(body).encode(), {"content-type": "application/json"})
     assert chats.read(asked, members_of(asked.body)) is not None
-    (kind,) = chats._kinds.values()
+    (kind,) = kinds.values()
     rendering = Rendering(("template",), {}, [])
     kind.template = Template(
         Params(), rendering, is_rest=False, head=HttpChunk(), digits=16, is_short=True
@@ -147,7 +147,7 @@ async def test_what_a_known_chat_costs_until_it_is_a_prompt() -> None:
         chat = chats.read(asked, members_of(asked.body))
         assert chat is not None
         assert chat.kind.template is not None
-        found, _ = await chats._prompt(chat, chat.kind.template)
+        found, _ = await chats.prompt(chat, chat.kind.template)
         assert found is not None
 
     with calls.counted():

@@ -359,7 +359,7 @@ class EngineClient:
         adapters: LoraAdapters,
     ) -> None:
         self.engine, self._bounds, self._grammars = engine, _wrapped(bounds), grammars
-        self._adapters = adapters
+        self.adapters = adapters
         # Since 0.20.
         self.renderer = SeenRenderer(getattr(engine, "renderer", None))
 
@@ -368,7 +368,7 @@ class EngineClient:
 
     def _check_adapter(self, adapter: Any) -> None:
         """Refuse an adapter that nobody has looked at: see `LoraAdapters.hold`."""
-        if adapter is not None and not self._adapters.is_loaded(adapter.lora_name):
+        if adapter is not None and not self.adapters.is_loaded(adapter.lora_name):
             problem = "the body names its model in a way that cannot be read before"
             raise names.VLLMClientError(f"{problem}; accepted: JSON without NaN and Infinity")
 

@@ -255,7 +255,7 @@ class Chats:
             or template.is_rest != (chat.limit is None)
         ):
             return False
-        prompt, params = await self._prompt(chat, template)
+        prompt, params = await self.prompt(chat, template)
         if prompt is None:
             return False
         try:
@@ -287,7 +287,7 @@ class Chats:
         answer.take(HttpChunk(is_last=True))
         return True
 
-    async def _prompt(self, chat: Chat, template: Template) -> tuple[Any, Any]:
+    async def prompt(self, chat: Chat, template: Template) -> tuple[Any, Any]:
         """Return vLLM's prompt and parameters; None where its server must see the body."""
         rendering, prompt = template.rendering, None
         try:

@@ -342,7 +342,7 @@ class VllmNode(Rank):
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
         self._process: BaseProcess | None = None
-        self._watch: asyncio.Task[None] | None = None
+        self.watch: asyncio.Task[None] | None = None
 
     async def start(self) -> Capabilities:
         import multiprocessing  # noqa: PLC0415  it makes a module of the program's
@@ -352,27 +352,27 @@ class VllmNode(Rank):
         process.start()
         self._process = process
         arguments = self._config.arguments
-        self._watch = asyncio.create_task(
-            _outlive(str(arguments["master_addr"]), int(arguments["master_port"]))
+        self.watch = asyncio.create_task(
+            outlive(str(arguments["master_addr"]), int(arguments["master_port"]))
         )
         return Capabilities("vllm", installed_version("vllm", sys.executable), 0)
 
     async def check_health(self) -> None:
         if self._process is not None and not self._process.is_alive():
             raise EngineDeadError(f"vLLM on this machine exited with {self._process.exitcode}")
-        if self._watch is not None and self._watch.done():
+        if self.watch is not None and self.watch.done():
             raise EngineDeadError("the model's first machine is gone; it is joined again")
 
     async def close(self) -> None:
         process, self._process = self._process, None
-        if self._watch is not None:
-            self._watch.cancel()
+        if self.watch is not None:
+            self.watch.cancel()
         if process is not None:
             process.terminate()
             await asyncio.to_thread(process.join, _END_SECONDS)
 
 
-async def _outlive(host: str, port: int) -> None:
+async def outlive(host: str, port: int) -> None:
     """Return when torch's store, which the first machine's engine keeps, was there and is gone."""
     while True:
         try:

@@ -49,7 +49,7 @@ _STREAM: Final = {
     "stream": True, "max_tokens": _TOKENS, "temperature": 0, "ignore_eos": True,
     "stream_options": {"include_usage": True},
 }  # fmt: skip
-_BODIES: Final = (
+BODIES: Final = (
     (CHATS, {"messages": [{"role": "user", "content": "a"}]} | _STREAM),
     (COMPLETIONS, {"prompt": "a"} | _STREAM),
 )
@@ -90,7 +90,7 @@ class SelfTest:
         self._writes_streams = writes_streams
         ids = tokenizer.encode(_TEXT) if tokenizer is not None else range(_TOKENS)
         # An answer has room after it, however short texts may be.
-        self._prompt = list(ids)[-min(_TOKENS, max(1, engine.model_config.max_model_len // 2)) :]
+        self.prompt = list(ids)[-min(_TOKENS, max(1, engine.model_config.max_model_len // 2)) :]
         self._requests: list[Any] = []
         self._outputs: list[Any] = []
         self._answered: list[tuple[HttpRequest, list[bytes]]] = []
@@ -99,7 +99,7 @@ class SelfTest:
     async def run(self) -> None:
         """Turn our own answers off if they differ."""
         await compat.needed("AsyncLLM.generate", self._generate())
-        for path, body in _BODIES:
+        for path, body in BODIES:
             data = msgspec.json.encode(body | {"model": self._model})
             request = HttpRequest(path, data, {"content-type": JSON})
             await compat.needed(path, self._answer_publicly(request))
@@ -128,7 +128,7 @@ class SelfTest:
 
     def _arguments(self, **params: Any) -> dict[str, Any]:
         made = _params(max_tokens=_TOKENS, ignore_eos=True, temperature=0.0, **params)
-        prompt = compat.prompt_of(list(self._prompt))
+        prompt = compat.prompt_of(list(self.prompt))
         return {"request_id": "self-test", "prompt": prompt, "params": made}
 
     async def _compare_outputs(self) -> None:
@@ -161,7 +161,7 @@ class SelfTest:
         sink = _Sink(is_deferring=False)
         arguments = self._arguments() | {"request_id": "self-test-abort"}
         arguments["params"].max_tokens = 1000 * _TOKENS
-        if (room := self._engine.model_config.max_model_len - len(self._prompt)) > _TOKENS:
+        if (room := self._engine.model_config.max_model_len - len(self.prompt)) > _TOKENS:
             arguments["params"].max_tokens = min(room, arguments["params"].max_tokens)
         reader = self._reader(arguments["params"])
         generating = asyncio.ensure_future(generate(self._engine, arguments, reader, sink))

@@ -208,7 +208,7 @@ class ChatStreams:
             theirs: Any = super()
             return theirs.chat_completion_stream_generator(request, outputs, *given, **named)
 
-        call = _call_of_own(request)
+        call = call_of_own(request)
         if call is None:
             return write(self, result_generator)  # type: ignore[no-any-return]
         if getattr(self, "parser_cls", None) is None:
@@ -252,7 +252,7 @@ class CompletionStreams:
                 request, engine_inputs, numbered, *given, **named
             )
 
-        call = _call_of_own(request)
+        call = call_of_own(request)
         if call is None:
             return write(self, result_generator)  # type: ignore[no-any-return]
         server = _Server(self, write)
@@ -284,7 +284,7 @@ class _Server:
         return [f"data: {error_json}\n\n", DONE.decode()]
 
 
-def _call_of_own(request: Any) -> Call | None:
+def call_of_own(request: Any) -> Call | None:
     """Return the call of the engine that a stream of our own is for; None if vLLM writes it."""
     answer = current_answer.get()
     call = answer.call if answer is not None else None

@@ -156,7 +156,7 @@ def test_connections_are_taken_again_when_there_are_descriptors(
             return getattr(self.real, name)
 
     monkeypatch.setattr("lmi_backend.threads.PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(client.endpoint, "_socket", NoDescriptors(client.endpoint._socket))
+    monkeypatch.setattr(client.endpoint, "listener", NoDescriptors(client.endpoint.listener))
     for _ in range(3):
         with socket.socket(socket.AF_UNIX) as another:
             another.settimeout(HANG_SECONDS)

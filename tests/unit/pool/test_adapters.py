@@ -49,15 +49,15 @@ class Worker:
     def send(self, *messages: msg.ToWorker) -> None:
         self._on_step("it is told")
         for each in messages:
-            self._take(each)
+            self.take(each)
         self._on_step("it has been told")
 
     def send_frame(self, frame: Frame) -> None:
         decoder: FrameDecoder[Any] = FrameDecoder(msg.ToWorker, limit=1 << 24)
         for each in decoder.feed(b"".join(frame)):
-            self._take(each)
+            self.take(each)
 
-    def _take(self, order: Any) -> None:
+    def take(self, order: Any) -> None:
         if order.folder and order.name == self.refuses:
             error = RequestError("is refused", field="adapter", value=order.name)
             self._answers.put(failure_of(order.id, error))
@@ -222,8 +222,8 @@ def test_a_worker_that_a_dead_stub_has_left_gets_the_adapters_of_this_one(
     left = Worker("left/0", made.step, kept="files of /a", half="", files="older", gone="x")
     made.survivors.left = {0: left}  # type: ignore[dict-item]
     orders: list[str] = []
-    take = left._take
-    left._take = lambda order: (orders.append(order.name), take(order))  # type: ignore[method-assign]
+    take = left.take
+    left.take = lambda order: (orders.append(order.name), take(order))  # type: ignore[method-assign]
     made.service.start()
     assert made.open == [left]
     made.check()
@@ -237,9 +237,9 @@ def test_an_adapter_that_cannot_be_pinned_does_not_keep_a_worker_from_starting(
     assert served.change("REGISTER", "pinned", src="b", pin=True).error is None
 
     class Refusing(Worker):
-        def _take(self, order: Any) -> None:
+        def take(self, order: Any) -> None:
             self.refuses = "pinned" if order.pin else ""
-            super()._take(order)
+            super().take(order)
 
     monkeypatch_launch = served.launch
 

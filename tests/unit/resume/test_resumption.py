@@ -161,11 +161,11 @@ def test_no_request_waits_longer_than_it_may() -> None:
     lost = bench.submit()
     die(bench)
     new = bench.submit()
-    states = bench.service._open_states()
+    states = bench.service.open_states()
     poller = bench.service.cancellation
     for now in (time.monotonic() + 1, time.monotonic() + 2):
         for state in states:
-            poller._must_be_checked(state, now)
+            poller.must_be_checked(state, now)
         bench.settle()
     late = "no worker was ready in time (option.migration_timeout)"
     assert [lost.errors, new.errors] == [[f"it died; {late}"], [late]]

@@ -187,9 +187,9 @@ def test_the_engines_own_queue_is_short() -> None:
 
 
 def test_answers_that_end_quickly_let_more_go_ahead() -> None:
-    admission = make(running=64)
+    seconds = itertools.chain([0.0], itertools.repeat(1.0))
+    admission = Admission(limits_of(64, 1000), lambda: next(seconds))
     queue = Queue(admission)
-    admission._since -= 1
     done = queue.request("a", width=1000)
     admission.started(done)
     admission.ended(done)
@@ -215,8 +215,8 @@ def test_the_rate_counts_the_answers_that_ended_and_no_other() -> None:
         assert len(started) == 16 + 8
         queue = Queue(queue.admission)
         queue.admission.running = queue.admission.waiting = 0
-        queue.admission._waiting.clear()
-        queue.admission._tenants.clear()
+        queue.admission.queued.clear()
+        queue.admission.tenants.clear()
 
 
 def test_a_wide_request_does_not_wait_until_the_engine_is_idle() -> None:
@@ -253,7 +253,7 @@ def test_of_who_has_nothing_open_little_is_remembered() -> None:
         state = queue.request(f"u{n}")
         queue.admission.started(state)
         queue.admission.ended(state)
-    assert len(queue.admission._tenants) < 4000
+    assert len(queue.admission.tenants) < 4000
 
 
 def test_a_name_is_kept_short_and_two_long_ones_stay_two() -> None:

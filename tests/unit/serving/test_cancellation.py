@@ -77,7 +77,7 @@ def test_one_that_cannot_be_asked_does_not_end_the_watch(caplog: pytest.LogCaptu
 def test_questions_come_a_few_at_a_time() -> None:
     clients = [Client() for _ in range(1000)]
     states = [request(number, client) for number, client in enumerate(clients)]
-    CancellationPoller(list, lambda *_: None)._look_at(states)
+    CancellationPoller(list, lambda *_: None).look_at(states)
     # To ask all of them would take more than the share of the machine that questions have.
     assert 0 < sum(client.asked for client in clients) < len(clients)
 

@@ -186,7 +186,7 @@ def test_an_answer_that_is_complete_when_its_worker_dies_is_an_answer(is_sent: b
     # What had to wait was sent, and all places were given back.
     assert [sink.ends for sink in bench.sinks] == [["answered"]] * len(bench.sinks)
     assert bench.workers.outstanding == [0]
-    assert bench.service.dispatch._admission.running == 0
+    assert bench.service.dispatch.admission.running == 0
 
 
 def _bug(*_: object, **__: object) -> Any:
@@ -403,7 +403,7 @@ def test_each_request_ends_once_and_gives_its_place_back(
     steps: list[tuple[str, object, object]],
 ) -> None:
     bench = Bench(count=2, waiting=8)
-    admission = bench.service.dispatch._admission
+    admission = bench.service.dispatch.admission
     for step in steps:
         _step(bench, *step)
         assert admission.running + admission.waiting <= CAPACITY * 2 + 8
@@ -413,7 +413,7 @@ def test_each_request_ends_once_and_gives_its_place_back(
     while open_ := bench.open():
         bench.answer(open_[0])
     assert [len(sink.ends) for sink in bench.sinks] == [1] * len(bench.sinks)
-    assert (admission.running, admission.waiting, len(admission._waiting)) == (0, 0, 0)
+    assert (admission.running, admission.waiting, len(admission.queued)) == (0, 0, 0)
     assert bench.workers.outstanding == [0, 0]
     assert bench.service.snapshot().open == 0
 
@@ -499,5 +499,5 @@ def test_a_request_that_waited_or_lost_its_worker_goes_to_the_one_that_has_its_p
     while open_ := bench.open():
         bench.answer(open_[0])
     assert waits.ends == ["answered"]
-    load = bench.service.dispatch.choice._loads
+    load = bench.service.dispatch.choice.loads
     assert [each.unread for each in load.values()] == [0, 0]

@@ -217,8 +217,7 @@ def test_who_has_left_gets_nothing() -> None:
     client = Client(FRONT_END)
     client.hear([_first(1), _first(2)], in_columns=True)
     client.sinks[0].is_gone = True
-    for state in client.bench.service._open_states():
-        client.bench.service.cancellation._check(state)
+    client.bench.service.cancellation.look_at(client.bench.service.open_states())
     client.hear([_event(1, 2)], in_columns=True)
     sent = [(each.id, type(each)) for each in client.messages]
     assert sent == [(11, msg.Output)] + [(12, msg.Output)] * 2

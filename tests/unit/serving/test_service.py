@@ -77,7 +77,7 @@ def test_a_client_that_leaves_while_the_last_piece_waits_ends_with_it(service: S
 def test_the_first_reason_for_an_end_stays(service: Service) -> None:
     sink = _that_is_sent_first(service)
     for word in ("first", "later"):
-        service._set_error(service.states[1], LmiError(word))
+        service.set_error(service.states[1], LmiError(word))
     sink.may_send.set()
     wait_for(lambda: service.snapshot().open == 0)
     assert sink.errors == ["first"]

@@ -29,13 +29,13 @@ class Stub:
     """The stub's end: says something, and hears until it has heard enough."""
 
     def __init__(self, sock: socket.socket) -> None:
-        self._socket = sock
+        self.socket = sock
         self._decoder: FrameDecoder[Any] = FrameDecoder(msg.FromWorker, limit=1 << 20)
         self._heard: list[Any] = []
         self.status: asyncio.Task[int] | None = None
 
     def say(self, *messages: msg.ToWorker) -> None:
-        self._socket.sendall(encode(messages))
+        self.socket.sendall(encode(messages))
 
     async def hear(self, kind: type) -> Any:
         """Return the next message of a kind; what came before it is passed over."""
@@ -44,7 +44,7 @@ class Stub:
             while self._heard:
                 if isinstance(message := self._heard.pop(0), kind):
                     return message
-            data = await asyncio.wait_for(loop.sock_recv(self._socket, 1 << 16), HANG_SECONDS)
+            data = await asyncio.wait_for(loop.sock_recv(self.socket, 1 << 16), HANG_SECONDS)
             self._heard = self._decoder.feed(data)
 
     async def text(self, number: int, answers: int = 1) -> list[str]:
@@ -274,5 +274,5 @@ def handle(inputs):
 
 
 async def test_bytes_that_are_no_messages_end_it_with_a_fault(stub: Stub) -> None:
-    stub._socket.sendall(b"\x04\x00\x00\x00\xff\xff\xff\xff")
+    stub.socket.sendall(b"\x04\x00\x00\x00\xff\xff\xff\xff")
     assert await stub.ended() == 1

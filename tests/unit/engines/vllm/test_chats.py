@@ -178,7 +178,7 @@ async def test_a_limit_of_all_there_is_hangs_on_the_prompt(server: Server) -> No
     kind = await server.teach(body)
     assert kind.template is not None
     assert kind.template.is_rest
-    prompt, params = await server.chats._prompt(
+    prompt, params = await server.chats.prompt(
         read(server, body | {"messages": HELLO * 2}), kind.template
     )
     assert params.max_tokens == 64 - len(prompt["prompt_token_ids"]) == 58
@@ -200,7 +200,7 @@ async def test_a_limit_of_all_there_is_hangs_on_the_prompt(server: Server) -> No
 async def test_what_the_server_does_otherwise_is_not_noted(
     server: Server, changed: dict[str, Any]
 ) -> None:
-    server.client._adapters = SimpleNamespace(is_loaded=lambda name: True)  # type: ignore[assignment]
+    server.client.adapters = SimpleNamespace(is_loaded=lambda name: True)  # type: ignore[assignment]
     assert (await server.teach(**changed)).template is None
     assert (await server.teach()).template is not None
 
@@ -255,7 +255,7 @@ async def test_an_engine_that_takes_no_more_is_asked_once(server: Server) -> Non
 
 async def test_an_error_in_mid_stream_is_told_in_the_servers_words(server: Server) -> None:
     await server.teach()
-    server.engine.engine_core._text = []
+    server.engine.engine_core.text = []
     task = asyncio.ensure_future(respond(server, BODY))
     await turns()
     name = server.engine.engine_core.added[-1].request_id

@@ -14,7 +14,7 @@ async def test_the_first_machine_may_come_late_and_its_end_is_noticed() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    watch = asyncio.create_task(engine._outlive("127.0.0.1", port))
+    watch = asyncio.create_task(engine.outlive("127.0.0.1", port))
     joined: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
 
     def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -30,6 +30,6 @@ async def test_the_first_machine_may_come_late_and_its_end_is_noticed() -> None:
         server.close()
     part = engine.VllmNode(EngineConfig(model="m"))
     await part.check_health()
-    part._watch = watch
+    part.watch = watch
     with pytest.raises(EngineDeadError, match="first machine is gone"):
         await part.check_health()

@@ -136,7 +136,7 @@ def test_an_end_before_all_is_repeated_is_another_answer(ids: list[int]) -> None
     output = Output("a", ids, finish_reason=FinishReason.STOP)
     with pytest.raises(EngineError, match="generated other tokens"):
         Repeated([1, 2, 3]).new_of(output)
-    assert "forced_tokens" in dict(fast_paths._off)
+    assert fast_paths.reason_of("forced_tokens")
 
 
 def test_a_core_that_does_not_generate_what_is_forced_is_found(

@@ -90,7 +90,7 @@ async def test_an_engine_without_a_tokenizer_is_tested_by_ids() -> None:
     engine = AsyncLLM(TEXT * 2)
     engine.output_processor.tokenizer = None
     test = SelfTest(engine, None, Server().respond, "m")
-    test._prompt = [101, 102, 103]
+    test.prompt = [101, 102, 103]
     await test.run()
     assert fast_paths.is_on("own_streams")
 
@@ -155,7 +155,7 @@ async def test_only_the_public_way_is_tried_where_it_is_off() -> None:
     server = Server()
     fast_paths.turn_off("own_streams", "a vLLM", "another")
     assert "another" in await run(AsyncLLM(TEXT), server)
-    assert server.paths == [path for path, _ in self_test._BODIES]
+    assert server.paths == [path for path, _ in self_test.BODIES]
 
 
 async def test_an_answer_may_have_no_text() -> None:
@@ -168,7 +168,7 @@ async def test_a_public_way_that_raises_or_does_not_end_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     test = SelfTest(AsyncLLM(), Words(), Server().respond, "m")
-    test._prompt = []
+    test.prompt = []
     with pytest.raises(ConfigurationError, match=r"AsyncLLM\.generate raises ValueError"):
         await test.run()
     monkeypatch.setattr(compat, "ANSWER_SECONDS", 0)

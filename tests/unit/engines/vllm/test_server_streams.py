@@ -67,15 +67,15 @@ async def test_several_answers_and_several_calls_are_the_servers() -> None:
     answer = BodyAnswer(Sink(), served.engine, sends_ids=True)
     current_answer.set(answer)
     served.client.generate({"prompt_token_ids": PROMPT}, params, "a")
-    assert streams._call_of_own(body()) is None
+    assert streams.call_of_own(body()) is None
     params.n = 1
-    assert streams._call_of_own(body()) is answer.call
+    assert streams.call_of_own(body()) is answer.call
     with fast_paths.without("own_streams"):
-        assert streams._call_of_own(body()) is None
+        assert streams.call_of_own(body()) is None
     served.client.generate({"prompt_token_ids": PROMPT}, params, "b")
-    assert streams._call_of_own(body()) is None
+    assert streams.call_of_own(body()) is None
     current_answer.set(None)
-    assert streams._call_of_own(body()) is None
+    assert streams.call_of_own(body()) is None
 
 
 async def test_a_server_that_cannot_write_made_up_outputs_writes_all(

@@ -134,7 +134,7 @@ class Core:
     """The client of a core, which generates `text` after the prompt, a token a step."""
 
     def __init__(self, engine: "AsyncLLM", text: Sequence[int]) -> None:
-        self._engine, self._text = engine, list(text)
+        self._engine, self.text = engine, list(text)
         self.added: list[Any] = []
         self.aborted: list[str] = []
         self.others: dict[int, int] = {}
@@ -142,7 +142,7 @@ class Core:
 
     async def add_request_async(self, request: Any) -> None:
         self.added.append(request)
-        if self._text:
+        if self.text:
             asyncio.get_running_loop().call_soon(self._step, request, len(request.prompt_token_ids))
 
     async def abort_requests_async(self, request_ids: list[str]) -> None:
@@ -151,10 +151,10 @@ class Core:
     def _step(self, request: Any, place: int) -> None:
         if request.request_id in self.aborted:
             return
-        token = self.others.get(place - len(PROMPT), self._text[place - len(PROMPT)])
+        token = self.others.get(place - len(PROMPT), self.text[place - len(PROMPT)])
         first, params = len(request.prompt_token_ids), request.sampling_params
         is_last = place - first + 1 >= params.max_tokens or place + 1 - len(PROMPT) == len(
-            self._text
+            self.text
         )
         found = lists([token], 1, 3) if params.logprobs is not None else None
         reason = FinishReason.LENGTH if is_last else None
