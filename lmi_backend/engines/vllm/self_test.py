@@ -189,10 +189,11 @@ class SelfTest:
         return compat.replaced(recorded, sampling_params=params, request_id=_AGAIN)
 
     def _steps(self, params: Any, skipped: int) -> list[Any]:
-        own: dict[str, Any] = {"request_id": _AGAIN, "events": None, "prefill_stats": None}
-        own |= {"new_logprobs": None} if params.logprobs is None else {}
         steps = [each for each in self._outputs if each.new_token_ids][skipped:]
-        return [compat.replaced(each, **own) for each in steps]
+        # The second is there since 0.20.
+        own = {name: None for name in ("events", "prefill_stats") if hasattr(steps[0], name)}
+        own |= {"new_logprobs": None} if params.logprobs is None else {}
+        return [compat.replaced(each, request_id=_AGAIN, **own) for each in steps]
 
     def _ours(self, params: Any, continuation: Continuation | None = None) -> _Outcome:
         """Return what an answer of our own makes of the recorded outputs."""
@@ -220,13 +221,18 @@ class SelfTest:
         skipped = len(request.prompt_token_ids) - len(self._requests[0].prompt_token_ids)
         reader = self._reader(params)
         deltas: list[Delta] = []
-        for step in self._steps(params, skipped):
-            processor.process_outputs([step])
-            if (made := queue.get_nowait()) is None:
-                continue
-            deltas += reader.deltas(made)
-            if made.finished:
-                break
+        try:
+            for step in self._steps(params, skipped):
+                processor.process_outputs([step])
+                if (made := queue.get_nowait()) is None:
+                    continue
+                deltas += reader.deltas(made)
+                if made.finished:
+                    break
+        finally:
+            # One that stays would be an engine that hangs: it has a request, and makes no step.
+            processor.request_states.pop(request.request_id, None)
+            processor.replays.pop(request.request_id, None)
         return _outcome(deltas)
 
     async def _answer_publicly(self, request: HttpRequest) -> None:

@@ -33,22 +33,8 @@ def with_fields(facts: ModelFacts, **given: Any) -> ModelFacts:
 
 
 LLAMA_3_8B = make_facts(
-    architecture="LlamaForCausalLM",
-    num_layers=32,
-    hidden_size=4096,
-    num_heads=32,
-    num_kv_heads=8,
-    head_dim=128,
-    vocab_size=128256,
-    intermediate_size=14336,
-    max_position_embeddings=8192,
-    dtype="bfloat16",
-    total=16_060_522_496,
-    source="safetensors index",
-    values=2048,
-    layers=32,
-    is_mla=False,
-    is_encoder_decoder=False,
-    num_experts=0,
-    quantization="",
-)
+    architecture="LlamaForCausalLM", num_layers=32, hidden_size=4096, num_heads=32, num_kv_heads=8,
+    head_dim=128, vocab_size=128256, intermediate_size=14336, max_position_embeddings=8192,
+    dtype="bfloat16", total=16_060_522_496, source="safetensors index", values=2048, layers=32,
+    is_mla=False, is_encoder_decoder=False, num_experts=0, quantization="",
+)  # fmt: skip

@@ -22,19 +22,9 @@ from lmi_backend.sizing.step import Step
 from tests.support.records.facts import LLAMA_3_8B, with_fields
 
 TINY_LLAMA = with_fields(
-    LLAMA_3_8B,
-    num_layers=3,
-    layers=3,
-    hidden_size=128,
-    num_heads=4,
-    num_kv_heads=4,
-    head_dim=32,
-    values=256,
-    vocab_size=512,
-    intermediate_size=256,
-    dtype="float32",
-    total=2_494_976,
-)
+    LLAMA_3_8B, num_layers=3, layers=3, hidden_size=128, num_heads=4, num_kv_heads=4, head_dim=32,
+    values=256, vocab_size=512, intermediate_size=256, dtype="float32", total=2_494_976,
+)  # fmt: skip
 TINY_GROUPED = with_fields(TINY_LLAMA, num_layers=5, layers=5, num_kv_heads=2, values=128)
 DEEPSEEK_V3 = with_fields(
     LLAMA_3_8B,

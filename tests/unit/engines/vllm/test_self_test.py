@@ -3,16 +3,19 @@
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from lmi_backend.clients.openai import CHATS
 from lmi_backend.engines.vllm import compat, fast_paths, self_test
 from lmi_backend.engines.vllm.answers import OwnAnswer
+from lmi_backend.engines.vllm.requests import OutputReader
 from lmi_backend.engines.vllm.self_test import SelfTest
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.generation import HttpChunk, HttpRequest
+from tests.unit.engines.vllm import vllm_engine
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM
-from tests.unit.engines.vllm.vllm_parts import Tokenizer
+from tests.unit.engines.vllm.vllm_parts import Output, Tokenizer
 from tests.unit.engines.vllm.vllm_server import STREAM, chat_event
 
 pytestmark = pytest.mark.usefixtures("vllm")
@@ -116,6 +119,18 @@ async def test_another_answer_turns_our_own_off(
     engine = AsyncLLM(TEXT)
     await SelfTest(engine, Words(), Server().respond, "m").run()
     assert why in fast_paths.reason_of("own_streams")
+
+
+async def test_what_fails_halfway_leaves_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OutputReader, "deltas", _stuck)
+    assert "another vLLM" in await run(AsyncLLM(TEXT))
+
+
+async def test_an_older_output_has_fewer_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = [(each.name, each.type, each.default) for each in msgspec.structs.fields(Output)]
+    older = [each for each in fields if each[0] != "prefill_stats"]
+    monkeypatch.setattr(vllm_engine, "Output", msgspec.defstruct("Output", older))
+    assert await run(AsyncLLM(TEXT)) == ""
 
 
 async def test_other_events_turn_it_off() -> None:
