@@ -432,11 +432,11 @@ class OwnAnswer:
         Args:
             is_stop: whether the last one is a stop token, which has no text.
         """
-        earlier = self._detokenizer.num_output_tokens()
+        earlier = compat.num_output_tokens(self._detokenizer)
         stop: str | None = self._update(list(ids), is_stop)
         if stop:
             # A step may bring more tokens than those up to the stop string.
-            surplus = len(ids) - (self._detokenizer.num_output_tokens() - earlier)
+            surplus = len(ids) - (compat.num_output_tokens(self._detokenizer) - earlier)
             if surplus > 0:
                 del self._ids[-surplus:]
                 if self._logprobs is not None:

@@ -233,6 +233,11 @@ def changed(instance: Any, **values: Any) -> Any:
     return instance
 
 
+def num_output_tokens(detokenizer: Any) -> int:
+    count = getattr(detokenizer, "num_output_tokens", None)
+    return len(detokenizer.output_token_ids) if count is None else count()  # 0.16
+
+
 def prompt_of(ids: Sequence[int]) -> Any:
     if names.tokens_input is None:  # as its documentation has it
         return {"prompt_token_ids": ids}
