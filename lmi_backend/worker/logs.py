@@ -11,11 +11,14 @@ _LEVEL: Final = logging.INFO
 
 
 def configure_logs() -> None:
-    """Log from here on; our own lines at any level of the root logger."""
-    logging.basicConfig(
-        stream=sys.stderr, level=_LEVEL, format="%(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("lmi_backend").setLevel(_LEVEL)
+    """Log from here on; our own lines too while an engine's import has the root logger silent."""
+    form, own = "%(levelname)s %(name)s: %(message)s", logging.getLogger("lmi_backend")
+    logging.basicConfig(stream=sys.stderr, level=_LEVEL, format=form)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(form))
+    own.addHandler(handler)
+    own.setLevel(_LEVEL)
+    own.propagate = False
 
 
 def restore_logs() -> None:

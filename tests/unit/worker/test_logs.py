@@ -17,10 +17,10 @@ own, users = logging.getLogger("lmi_backend.worker.main"), logging.getLogger("mo
 configure_logs()
 root = logging.getLogger()
 root.setLevel(logging.ERROR)  # as an engine's import
-own.info("own, meanwhile")
-users.info("user's, meanwhile")
 for handler in root.handlers:
     handler.setLevel(logging.ERROR)
+own.info("own, meanwhile")
+users.info("user's, meanwhile")
 restore_logs()
 own.info("own, then")
 users.info("user's, then")
