@@ -8,7 +8,7 @@ import pytest
 
 from lmi_backend.errors import CancelledError
 from lmi_backend.generation import GenerateRequest, Sampling
-from tests.support.interpreter.releases import IS_COMPAT, vllm_release
+from tests.support.interpreter.releases import IS_COMPAT
 from tests.support.run.places import LORA
 from tests.support.run.waiting import wait_for
 from tests.support.servers.harness import Harness, RecordingSink
@@ -118,8 +118,8 @@ def test_a_client_that_leaves_frees_the_engine(engine: Harness) -> None:
 
 def test_the_fast_way_is_on_where_it_is_wanted(engine: Harness) -> None:
     off = {name for name, why, _ in engine.service.snapshot().workers[0].stats.fast_paths if why}
-    expected = {"own_streams"} if not IS_COMPAT or vllm_release() < (0, 16) else set()
-    assert off & {"own_streams", "load", "resumption", "media"} == expected
+    expected = set() if IS_COMPAT else {"own_streams"}
+    assert off & {"own_streams", "load", "resumption"} == expected
 
 
 def test_an_adapter_answers(engine: Harness) -> None:

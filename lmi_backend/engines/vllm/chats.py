@@ -178,10 +178,12 @@ class Chats:
         is_logged = getattr(server, "request_logger", None) is not None
         if server is None or is_logged:  # each body is logged there
             return
-        if fast_paths.probe(
-            "own_streams", "a renderer of chats", lambda: self._attach(server.renderer)
-        ):
-            self._server, self._short = server, ShortChats(server.renderer.own)
+        try:
+            self._attach(server.renderer)
+        except (AttributeError, TypeError) as error:  # before 0.16
+            _log.warning("vLLM's server reads every chat, for more CPU: %s", error)
+            return
+        self._server, self._short = server, ShortChats(server.renderer.own)
 
     def _attach(self, renderer: Any) -> None:
         if type(renderer) is not SeenRenderer:

@@ -276,13 +276,15 @@ async def test_an_error_in_mid_stream_is_told_in_the_servers_words(server: Serve
         (Renderer(), "it has its own Renderer"),
     ],
 )
-def test_a_renderer_that_is_another_turns_it_off(
-    server: Server, renderer: Any, reason: str
+def test_with_another_renderer_the_server_reads_every_chat(
+    server: Server, renderer: Any, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.serving.renderer = renderer
-    chats = Chats(server.client, Kinds())
-    chats.attach(server.serving)
-    assert reason in fast_paths.reason_of("own_streams")
+    server.chats = Chats(server.client, Kinds())
+    server.chats.attach(server.serving)
+    assert reason in caplog.text
+    assert read(server, BODY) is None
+    assert fast_paths.is_on("own_streams")
 
 
 async def test_a_parser_reads_the_text_of_a_known_chat_with_its_own_messages(
