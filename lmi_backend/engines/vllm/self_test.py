@@ -21,6 +21,7 @@ from lmi_backend.engines.vllm import compat, fast_paths, names
 from lmi_backend.engines.vllm.answers import Generation, generate
 from lmi_backend.engines.vllm.requests import OutputReader
 from lmi_backend.engines.vllm.resume import ReplayedAnswer, current_replay
+from lmi_backend.engines.vllm.vllm_server import call
 from lmi_backend.errors import HTTP_ERROR
 from lmi_backend.generation import (
     Continuation,
@@ -212,7 +213,8 @@ class SelfTest:
     def _theirs(self, params: Any, continuation: Continuation | None = None) -> _Outcome:
         """Return what a request of vLLM's output processor makes of them."""
         request, processor = self._request(params), self._engine.output_processor
-        queue = names.RequestOutputCollector(params.output_kind, request.request_id)
+        own = {"output_kind": params.output_kind, "request_id": request.request_id}  # 0.14
+        queue = call(names.RequestOutputCollector, **own)
         token = current_replay.set(
             ReplayedAnswer(self._engine, continuation) if continuation else None
         )
