@@ -97,6 +97,8 @@ class TokenLogprobs:
         lists, width = output.new_logprobs, self._width
         if not (self._has_own and width and lists is not None):
             return not self._has_own and lists is None
+        if isinstance(lists.logprob_token_ids, list):  # 0.11
+            return False
         if width == len(ids) == 1:
             return self._read_one(ids[0], lists)
         rows = lists.logprob_token_ids.tolist(), lists.logprobs.tolist()
