@@ -229,10 +229,9 @@ def members_of(body: bytes) -> Members | None:
 
 
 def head_of(members: Members | None) -> BodyHead:
-    members = members or {}
-    names = [name for name in BodyHead.__struct_fields__ if name in members]
+    wanted = BodyHead.__struct_fields__
     try:
-        return BodyHead(**{name: _value(members[name]) for name in names})
+        return BodyHead(**{n: _value(members[n]) for n in wanted if members and n in members})
     except UNREADABLE:
         return BodyHead()
 

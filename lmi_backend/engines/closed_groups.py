@@ -3,8 +3,7 @@
 torch opens a TCP port for each group of gloo, which needs no key and keeps a descriptor for each
 connection. vLLM makes a dozen groups in each process, also for one process alone. So any
 local user could end that process: by connections, until it has no descriptor left. The members of a
-group are connected once it has been made, and nobody else has to connect. Each group's thread wakes
-a hundred times a second, to wait for connections.
+group are connected once it has been made. Each group's thread wakes a hundred times a second.
 """
 
 from __future__ import annotations
@@ -42,6 +41,8 @@ def _install() -> None:
 
 def _closing(gloo: Any) -> Any:
     device = functools.cache(gloo.create_default_device)
+    made = gloo._Options()
+    made._devices, made._timeout = made._devices, made._timeout  # another torch may lack them
 
     class ClosedGroup(gloo):  # type: ignore[misc]
         """Closes its ports when its members are connected; those of one member share a thread."""

@@ -260,11 +260,13 @@ class HttpApp:
             request = msgspec.structs.replace(request, body=body)
         # An adapter may have been given a name under which the model itself has answered.
         chat = None if self._adapters.has(head.model) else self._chats.read(request, members)
+        del members  # it may be ten times the body, and the answer long
 
         def kind() -> BodyKind | None:
             if chat is not None:
                 return chat.kind
-            return None if members is None else self._kinds.of(request.path, members, has_id=False)
+            read = members_of(request.body)
+            return None if read is None else self._kinds.of(request.path, read, has_id=False)
 
         answer = self._answer(request, sink, kind)
         if chat is not None:

@@ -398,9 +398,9 @@ class _Logger:
             return
         with fast_paths.guarded("load", "a scheduler's report that can be read"):
             number = more[-1] if engine_idx is None and more else engine_idx or 0
-            copy = self.copies.get(number) or _Copy()
-            copy.take(scheduler_stats)
-            self.copies[number] = copy
+            reported = self.copies.get(number) or _Copy()
+            reported.take(scheduler_stats)
+            self.copies[number] = reported
 
 
 def _do_nothing(*_: Any, **__: Any) -> None:
