@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,7 @@ class RecordingSink:
         self.error: LmiError | None = None
         self.endings = 0
         self.is_gone = False
+        self.began_at = self.ended_at = 0.0
         self._ended = threading.Event()
         self._began = threading.Event()
 
@@ -62,6 +64,7 @@ class RecordingSink:
 
     def send(self, chunks: list[Any], *, is_last: bool) -> None:
         self.deltas += chunks
+        self.began_at = self.began_at or time.monotonic()
         self._began.set()
         if is_last:
             self._end()
@@ -75,6 +78,7 @@ class RecordingSink:
 
     def _end(self) -> None:
         self.endings += 1
+        self.ended_at = time.monotonic()
         self._ended.set()
 
     def wait(self) -> "RecordingSink":

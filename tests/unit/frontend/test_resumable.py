@@ -249,7 +249,7 @@ def test_an_answer_without_its_client_counts_for_its_key(
     second = _leave(keyed, **other)
     wait_for(lambda: not model.open_requests())
     wait_for(lambda: keyed.ask("POST", CHATS, _body(), **other).status == 429)
-    assert b"w8" in keyed.ask("POST", CHATS, _body(), **{LAST_ID: second, **other}).data
+    assert b"w8 " in keyed.ask("POST", CHATS, _body(), **{LAST_ID: second, **other}).data
 
 
 def test_a_model_that_goes_lets_go_of_the_keys(keyed: Front, model: BufferingModel) -> None:
@@ -303,7 +303,7 @@ def test_a_client_that_is_back_ends_its_old_connection(
     with socket.create_connection(("127.0.0.1", fronts[0].port), timeout=HANG_SECONDS) as old:
         old.sendall(request)
         received = b""
-        while b"w2" not in received:
+        while b"w2 " not in received:
             received += old.recv(1 << 16)
         ids = [line[4:] for line in received.decode().split("\n") if line.startswith("id: ")]
         place = "127.0.0.1", fronts[other].port
@@ -313,9 +313,9 @@ def test_a_client_that_is_back_ends_its_old_connection(
                 # The end of the chunks is missing.
                 assert not received.endswith(b"0\r\n\r\n")
             received = b""
-            while b"w2" not in received:
+            while b"w2 " not in received:
                 received += new.recv(1 << 16)
-            assert b"w0" not in received
+            assert b"w0 " not in received
         with socket.create_connection(place, timeout=HANG_SECONDS) as last:
             # Who lacks nothing learns at once that it is back.
             last.sendall(request_of(CHATS, _body(), f"{LAST_ID}: {ids[-1]}"))
@@ -345,7 +345,7 @@ def test_what_is_no_stream_of_events_is_answered_as_ever(
     lines = {"inputs": "a", "stream": True, "model": NAME}
     model.script = _script("/invocations")
     answer = front.ask("POST", "/invocations", json.dumps(lines).encode(), **{WANTED: "1"})
-    assert b"w4" in answer.data
+    assert b"w4 " in answer.data
     assert b"id: " not in answer.data
     wait_for(lambda: model.counts()["answers"] == before)
 
@@ -381,7 +381,7 @@ def test_a_client_may_come_back_while_the_server_drains(
     front.front_end.health.is_stopping = True
     try:
         assert front.ask("POST", CHATS, _body()).status == 503
-        assert b"w4" in front.ask("POST", CHATS, _body(), **{LAST_ID: first}).data
+        assert b"w4 " in front.ask("POST", CHATS, _body(), **{LAST_ID: first}).data
     finally:
         front.front_end.health.is_stopping = False
 
