@@ -30,11 +30,11 @@
 #
 # Triton's releases: the newest that NVIDIA's compatibility matrix has for each of the two images.
 # SECURITY.md says which one a fleet needs at least.
-ARG VLLM_TRITON=26.08
-ARG TRTLLM_TRITON=26.07
+ARG VLLM_TRITON=nvcr.io/nvidia/tritonserver:26.08-vllm-python-py3
+ARG TRTLLM_TRITON=nvcr.io/nvidia/tritonserver:26.07-trtllm-python-py3
 
 # The same steps as `make install model`, which CI runs in a fresh clone on Debian 12.
-FROM python:3.11-slim-bookworm AS cpu
+FROM python:3.11-slim-bookworm@sha256:528257d48c1da0dcecc2e725d1ae34498d60c965f1241e39cd6a85a8859bdf84 AS cpu
 # Debian keeps one version of a package, the newest.
 # hadolint ignore=DL3008
 RUN apt-get update \
@@ -60,12 +60,23 @@ HEALTHCHECK --interval=10s --timeout=10s --start-period=12537s \
 ENTRYPOINT ["lmi-backend"]
 CMD ["serve"]
 
-# NVIDIA's images have tritonserver, Python, the engine and Open MPI; only this package is added.
-FROM nvcr.io/nvidia/tritonserver:${VLLM_TRITON}-vllm-python-py3 AS vllm
+# NVIDIA's images have tritonserver, Python, the engine and Open MPI. What this package needs has an
+# environment of its own, so that the engine's keeps the releases that it came with; the worker,
+# which runs in that one, needs msgspec. An image may be named by its digest:
+#
+#     docker build --target vllm --build-arg VLLM_TRITON=nvcr.io/nvidia/tritonserver@sha256:... .
+FROM ${VLLM_TRITON} AS vllm
 USER 0
-COPY pyproject.toml README.md LICENSE /opt/lmi-backend/
-COPY lmi_backend /opt/lmi-backend/lmi_backend
-RUN pip install --no-cache-dir "/opt/lmi-backend[client,frontend,s3]" \
+WORKDIR /opt/lmi-backend
+COPY pyproject.toml README.md LICENSE requirements/image.txt ./
+COPY lmi_backend lmi_backend
+ENV PATH=/opt/lmi-backend/.venv/bin:$PATH \
+    PYTHON_EXECUTABLE=/usr/bin/python3
+RUN python3 -m venv --without-pip .venv \
+    && pip --python .venv/bin/python install --no-cache-dir --require-hashes -r image.txt \
+    && pip --python .venv/bin/python install --no-cache-dir --no-deps . \
+    && sed -n '/^msgspec==/,/[^\\]$/p' image.txt > worker.txt \
+    && pip install --no-cache-dir --no-deps --require-hashes -r worker.txt \
     && lmi-backend install-backend /opt/tritonserver/backends \
     && useradd --create-home --uid 1001 lmi \
     && install -d -o lmi -g lmi /opt/ml/model /cache
@@ -79,11 +90,18 @@ ENTRYPOINT ["lmi-backend"]
 CMD ["serve"]
 
 # SERVING_FEATURES says which engine the image holds, as in LMI's images.
-FROM nvcr.io/nvidia/tritonserver:${TRTLLM_TRITON}-trtllm-python-py3 AS trtllm
+FROM ${TRTLLM_TRITON} AS trtllm
 USER 0
-COPY pyproject.toml README.md LICENSE /opt/lmi-backend/
-COPY lmi_backend /opt/lmi-backend/lmi_backend
-RUN pip install --no-cache-dir "/opt/lmi-backend[client,frontend,s3]" \
+WORKDIR /opt/lmi-backend
+COPY pyproject.toml README.md LICENSE requirements/image.txt ./
+COPY lmi_backend lmi_backend
+ENV PATH=/opt/lmi-backend/.venv/bin:$PATH \
+    PYTHON_EXECUTABLE=/usr/bin/python3
+RUN python3 -m venv --without-pip .venv \
+    && pip --python .venv/bin/python install --no-cache-dir --require-hashes -r image.txt \
+    && pip --python .venv/bin/python install --no-cache-dir --no-deps . \
+    && sed -n '/^msgspec==/,/[^\\]$/p' image.txt > worker.txt \
+    && pip install --no-cache-dir --no-deps --require-hashes -r worker.txt \
     && lmi-backend install-backend /opt/tritonserver/backends \
     && useradd --create-home --uid 1001 lmi \
     && install -d -o lmi -g lmi /opt/ml/model /cache

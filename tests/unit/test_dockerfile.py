@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import tomllib
 
 from lmi_backend.cli import serve
 from lmi_backend.cli.arguments import Parser
@@ -47,16 +48,22 @@ def test_it_runs_as_nobody_special_drains_and_is_watched(stage: str) -> None:
 @pytest.mark.parametrize("stage", ["vllm", "trtllm"])
 def test_nvidias_image_is_of_a_release_without_known_vulnerabilities(stage: str) -> None:
     argument = f"{stage.upper()}_TRITON"
-    image = f"FROM nvcr.io/nvidia/tritonserver:${{{argument}}}-{stage}-python-py3 AS {stage}"
-    assert image in TEXT.splitlines()
-    (release,) = re.findall(rf"^ARG {argument}=(.+)$", TEXT, re.MULTILINE)
+    assert f"FROM ${{{argument}}} AS {stage}" in TEXT.splitlines()
+    image = rf"nvcr.io/nvidia/tritonserver:(.+)-{stage}-python-py3"
+    (release,) = re.findall(rf"^ARG {argument}={image}$", TEXT, re.MULTILINE)
     assert release >= OLDEST_FOR_FLEETS
 
 
-@pytest.mark.parametrize("stage", ["vllm", "trtllm"])
-def test_the_image_has_the_front_end_whose_port_it_publishes(stage: str) -> None:
-    (extras,) = re.findall(r'pip install .*"/opt/lmi-backend\[(.+)\]"', STAGES[stage])
-    assert "frontend" in extras.split(",")
+def test_the_images_have_what_the_front_end_needs_as_it_was_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = [project["optional-dependencies"][name] for name in ("client", "frontend", "s3")]
+    image, server = (
+        dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / lock).read_text("utf-8"), re.MULTILINE))
+        for lock in ("requirements/image.txt", "requirements/server.txt")
+    )
+    assert image.items() < server.items()
+    wanted = {re.split(r"[\[>=]", each)[0] for each in sum(extras, project["dependencies"])}
+    assert wanted <= {name.replace(".", "-") for name in image}
 
 
 @pytest.mark.parametrize("stage", STAGES)

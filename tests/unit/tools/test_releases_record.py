@@ -1,14 +1,7 @@
-from pathlib import Path
-
-import pytest
-
-ROOT = Path(__file__).resolve().parents[3]
+import releases_record
 
 
-def test_a_release_has_run_if_a_test_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    import releases_record  # noqa: PLC0415
-
+def test_a_release_has_run_if_a_test_passed() -> None:
     ran = {"tests": {"python": {"passed": 1, "failed": []}}}
     failed = {"tests": {"python": {"passed": 0, "failed": ["a"]}}}
     results = {
