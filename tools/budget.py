@@ -37,10 +37,10 @@ BUDGETS: Final = {
     "lmi_backend/resume": 425,
     "lmi_backend/serving": 3_425,
     "lmi_backend/sizing": 3_225,
-    "lmi_backend/supervisor": 2_750,
+    "lmi_backend/supervisor": 2_785,
     "lmi_backend/triton": 1_425,
     "lmi_backend/worker": 3_000,
-    "tests": 69_750,
+    "tests": 69_780,
     "tools": 7_025,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""

@@ -17,7 +17,7 @@ import psutil
 from lmi_backend.endpoint.control import find_endpoints, is_endpoint_of, request_health
 from lmi_backend.errors import UnavailableError
 from lmi_backend.printable import log, say
-from lmi_backend.supervisor.processes import has_dead_stub, lives, stubs_of
+from lmi_backend.supervisor.processes import AwaitedStubs, has_dead_stub, lives, stubs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,6 +47,7 @@ class HealthMonitor(threading.Thread):
         super().__init__(name="health", daemon=True)
         self._client = client
         self._server, self._base = server, base
+        self._awaited = AwaitedStubs(server)
         self._names = set(names)
         self._stopped = threading.Event()
         self._misses: dict[str, int] = {}
@@ -98,6 +99,8 @@ class HealthMonitor(threading.Thread):
                 psutil.Process(self._server).kill()
             return "tritonserver does not answer"
         self._misses.pop("", None)
+        if any(each.get("state") == "LOADING" for each in index):
+            self._awaited.kill()
         ready = self._names & {each["name"] for each in index if each.get("state") == "READY"}
         for name in self._names - ready:
             self._misses.pop(name, None)

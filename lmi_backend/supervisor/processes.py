@@ -29,6 +29,10 @@ _WORKER_MODULE: Final = "lmi_backend.worker.main"
 _PROGRAMS: Final = ("/tritonserver", f"/{STUB}")
 _POLL_SECONDS: Final = 0.02
 _KILL_SECONDS: Final = 5
+# A stub that has let its model go exits within a second.
+_EXIT_SECONDS: Final = 5.0
+_WAIT4: Final = {"x86_64": 61, "aarch64": 260}.get(os.uname().machine)
+"""Number of the kernel's call, as `syscall` of proc(5) has it."""
 _SET_DEATH_SIGNAL: Final = 1
 _libc = ctypes.CDLL(None)
 _libc.prctl.argtypes = [ctypes.c_int, ctypes.c_ulong]
@@ -56,6 +60,32 @@ def has_dead_stub(server: int) -> bool:
         return not all(map(lives, psutil.Process(server).children()))
     except psutil.Error:
         return False
+
+
+class AwaitedStubs:
+    """Kills stubs for whose exit a server waits although they live: their load would never end.
+
+    Triton waits so after a second of its start in which a stub got no processor.
+    """
+
+    def __init__(self, server: int) -> None:
+        self._server = server
+        self._since: dict[psutil.Process, float] = {}
+
+    def kill(self) -> None:
+        now, awaited = time.monotonic(), set()
+        for path in Path(f"/proc/{self._server}/task").glob("*/syscall"):
+            # Of a thread that runs, it is one word.
+            with contextlib.suppress(OSError, ValueError):
+                number, pid, *_ = path.read_text("ascii").split()
+                awaited |= {int(pid, 16)} if int(number) == _WAIT4 else set()
+        with contextlib.suppress(psutil.Error):
+            children = psutil.Process(self._server).children()
+            stubs = [each for each in children if each.pid in awaited]
+            self._since = {each: self._since.get(each, now) for each in stubs}
+            for each in stubs:
+                if now - self._since[each] > _EXIT_SECONDS:
+                    each.kill()
 
 
 def lives(process: psutil.Process | None) -> bool:

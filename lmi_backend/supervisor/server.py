@@ -27,6 +27,7 @@ from lmi_backend.supervisor.health import HealthMonitor
 from lmi_backend.supervisor.log_relay import STANDARD_ERROR, log_options
 from lmi_backend.supervisor.private_arguments import REDACTED, start_privately
 from lmi_backend.supervisor.processes import (
+    AwaitedStubs,
     end_with,
     has_dead_stub,
     kill,
@@ -152,12 +153,14 @@ class RunningServer:
         self.failed: dict[str, str] = {}
         """Models that could not be loaded at the start, and why; they are tried again."""
         self._process = _start(setup)
+        self._awaited = AwaitedStubs(self._process.pid)
         self._well_at = time.monotonic()
 
     def check(self) -> None:
         """Raise UnavailableError if the server, which is being started, will never be ready."""
         if (status := self._process.poll()) is not None:
             raise UnavailableError(f"tritonserver {describe_exit(status)}; its log says why")
+        self._awaited.kill()
         now = time.monotonic()
         if not has_dead_stub(self._process.pid):
             self._well_at = now

@@ -21,10 +21,12 @@ _READY: Final = "READY"
 _FAILED: Final = "UNAVAILABLE"
 """Triton's state of a model that it has tried to load, with the reason."""
 _PROGRESS_SECONDS: Final = 5.0
+_STARVED: Final = "is not healthy"
+"""In what Triton says of a stub that got no processor for a second of its start."""
 # 24.10 frees what a stub is still to read if the stub gets no processor for a second of its start:
 # the stub dies of it, and the server aborts.
 _FIRST_STARTS: Final = 3
-"""How often a server is started that a signal kills each time before it has served."""
+"""How often a server is started that has such an accident each time before it has served."""
 
 
 class Supervisor:
@@ -182,7 +184,8 @@ class Supervisor:
         own = [each.model for each in self._setup.allocations] or self._setup.names
         if {*ready} & {*own} and not required & {each.model for each in failures}:
             return None
-        if self._has_served:
+        is_accident = any(_STARVED in each.cause for each in failures)
+        if self._has_served or (is_accident and self._starts < _FIRST_STARTS):
             return Problem("; ".join(f"{each.model}: {each.brief}" for each in failures))
         raise UnavailableError("\n".join(map(str, failures)))
 

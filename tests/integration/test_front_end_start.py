@@ -1,10 +1,13 @@
 """A server is ready when all models of its start are there, or cannot be, and no sooner."""
 
 import json
+import subprocess
 import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from tests.support.run.ports import free_ports
 from tests.support.run.waiting import wait_for
@@ -51,6 +54,16 @@ class Probe:
         return [self.ask("/ping")[0], *((status, "retry-after" in h) for status, h, _ in asked)]
 
 
+def starve(model: Path) -> None:
+    """Stop a stub that starts until Triton takes it for hung, and waits for its exit."""
+    running = psutil.process_iter(["cmdline"])
+    (stub,) = (each for each in running if str(model) in (each.info["cmdline"] or ()))
+    stub.suspend()
+    waits = f"grep -qs ' {stub.pid:#x} ' /proc/{stub.ppid()}/task/*/syscall"
+    wait_for(lambda: subprocess.call(waits, shell=True) == 0)
+    stub.resume()
+
+
 EXPECTED = [503, (503, True), (503, True), (503, True), (200, False)]
 
 
@@ -69,6 +82,7 @@ def test_while_a_model_loads_nothing_is_said_for_good_and_one_that_cannot_ends_n
         wait_for(probe.is_loading)
         try:
             seen.append(probe.look())
+            starve(repository / "late" / "1" / "model.py")
         finally:
             flag.touch()
 
@@ -81,7 +95,8 @@ def test_while_a_model_loads_nothing_is_said_for_good_and_one_that_cannot_ends_n
         wait_for(lambda: probe.ask("/ping")[0] == 200)
         assert probe.ask("/predictions/late", BODY)[0] == 200
         assert probe.ask("/predictions/none", BODY)[0] == 404
-        assert "option.fail_start=true" in json.loads(probe.ask("/ping")[2])["missing"]["bad"]
+        missing = lambda: json.loads(probe.ask("/ping")[2])["missing"]  # noqa: E731
+        wait_for(lambda: "option.fail_start=true" in missing()["bad"])
         status, _, refused = probe.ask("/predictions/bad", BODY)
         assert (status, b"option.fail_start=true" in refused) == (503, True)
         # It is tried again.

@@ -106,6 +106,18 @@ def test_what_runs_may_end_although_another_model_is_still_loaded(
     assert bench.drained == [False]
 
 
+def test_a_stub_that_got_no_processor_costs_a_start(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starved = {"model": ("UNAVAILABLE", "Stub process 'model_0' is not healthy.")}
+    states = iter([starved] * 5 + [{"model": ("READY", "")}])
+    monkeypatch.setattr(bench.server, "client", SimpleNamespace(states=lambda: next(states)))
+    with pytest.raises(UnavailableError, match="is not healthy"):
+        bench.run(*[bench.stop] * 3)
+    assert bench.run(*[bench.stop] * 3) == 0
+    assert bench.stopped_gently == [False, False, True] * 2
+
+
 def test_a_fault_of_our_own_is_logged_and_costs_a_restart(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
