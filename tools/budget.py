@@ -40,7 +40,7 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 2_785,
     "lmi_backend/triton": 1_425,
     "lmi_backend/worker": 3_000,
-    "tests": 69_780,
+    "tests": 69_785,
     "tools": 7_025,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""

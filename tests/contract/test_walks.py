@@ -83,8 +83,11 @@ class Server:
         num_walks = log.read_text("utf-8").count("\n\n")
         self.worker().send_signal(BEGIN)
         wait_for(lambda: log.read_text("utf-8").count("\n\n") > num_walks)
+        if name == "killed front end":
+            self.worker().suspend()  # its heartbeats would be met; else nothing is the worker's
         with self.walk.followed() as met, opened(port, path, body, **headers) as client:
             data = read_to_end(client)
+        self.worker().resume()
         # The worker is idle then, and has no step left that belongs to the request.
         self.walks[name] = met | {"worker": log.read_text("utf-8").split("\n\n")[-1].split()}
         return data
@@ -145,7 +148,7 @@ def _run(server: Server) -> None:
             last = ids[-1].decode()
     with Front(server.folder).run() as front:
         front.wait()
-        # The log is whole: nothing of the walk is the worker's.
+        # The log is whole.
         wait_for(lambda: not server.model.service.snapshot().open)
         data = server.follow(
             "killed front end", front.port, "/generate_stream", STREAM, last_event_id=last

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lmi_backend.endpoint.server import Endpoint
 from lmi_backend.engine_config import Context
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import LARGEST_FRAME, Frame, FrameDecoder
@@ -34,9 +33,11 @@ class ScriptedWorkers(IdleWorkers):
         orders = [order for part in frame for order in decoder.feed(part)]
         for order in orders:
             self._model.orders.append(order)
-            threading.Thread(target=self._answer, args=(order, self._model.endpoint)).start()
+            threading.Thread(target=self._answer, args=(order,)).start()
 
-    def _answer(self, order: Order, endpoint: Endpoint) -> None:
+    def _answer(self, order: Order) -> None:
+        with self._model.opening:
+            endpoint = self._model.endpoint
         for message in self._model.script(order):
             endpoint.service.on_messages([message])
             time.sleep(_PAUSE_SECONDS)
@@ -50,15 +51,17 @@ class BufferingModel:
         self.script: Script = lambda order: []
         self.orders: list[Any] = []
         """What its workers got."""
+        self.opening = threading.Lock()
+        """Held until the endpoint is known; its clients may be there sooner."""
         self.open()
 
     def open(self) -> None:
         """Begin to listen, as a process of its own."""
         context = Context(has_lora=True)
-        self.endpoint = open_endpoint(NAME, ScriptedWorkers(self), context, **self.info)
-        service = self.endpoint.service
-        for each in (service.cancellation, service.senders):
-            each.start()
+        with self.opening:
+            self.endpoint = open_endpoint(NAME, ScriptedWorkers(self), context, **self.info)
+        self.endpoint.service.cancellation.start()
+        self.endpoint.service.senders.start()
 
     def close(self) -> None:
         """End as a model that is unloaded."""
