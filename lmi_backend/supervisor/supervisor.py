@@ -22,7 +22,7 @@ _FAILED: Final = "UNAVAILABLE"
 """Triton's state of a model that it has tried to load, with the reason."""
 _PROGRESS_SECONDS: Final = 5.0
 _STARVED: Final = "is not healthy"
-"""In what Triton says of a stub that got no processor for a second of its start."""
+"""Triton's text for a stub that got no processor for a second of its start."""
 # 24.10 frees what a stub is still to read if the stub gets no processor for a second of its start:
 # the stub dies of it, and the server aborts.
 _FIRST_STARTS: Final = 3
