@@ -230,12 +230,6 @@ class RequestState:
         self._pending.clear()
         return chunks, self.error
 
-    def note_event(self, num_tokens: int, now: float) -> None:
-        """Note for the stats that an event was passed on."""
-        self.sent_at = now
-        self.num_sent += 1
-        self.num_tokens += num_tokens
-
     def drop(self) -> None:
         self._pending.clear()
 

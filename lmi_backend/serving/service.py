@@ -19,7 +19,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from lmi_backend.clients.openai import RESETS
 from lmi_backend.errors import (
@@ -32,11 +32,12 @@ from lmi_backend.errors import (
 from lmi_backend.generation import Chunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities
+from lmi_backend.ipc.events import chunk_of
 from lmi_backend.ipc.frames import encode_request
+from lmi_backend.ipc.messages import error_of
 from lmi_backend.serving.admission import Limits
 from lmi_backend.serving.cancellation import LEFT, CancellationPoller
 from lmi_backend.serving.dispatch import Dispatch
-from lmi_backend.serving.events import Incoming
 from lmi_backend.serving.new_requests import (
     NOBODY,
     Command,
@@ -51,15 +52,17 @@ from lmi_backend.serving.request_state import (
     RequestState,
     Sink,
     fault_of,
+    outcome_of,
     send,
 )
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
 from lmi_backend.serving.workers import Workers
 from lmi_backend.shares import FREE_BYTES, Shares
 from lmi_backend.threads import QueueThreads, wait_until
+from lmi_backend.tokenization import ID_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from lmi_backend.pool.pool import Pool
     from lmi_backend.serving.spans import RequestTracer
@@ -71,6 +74,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_FromEngine = msg.Output | msg.Failure
+"""Messages about one request."""
+_FROM_ENGINE: Final = frozenset(get_args(_FromEngine))
 _LAST_SECONDS = 5.0  # For the errors of those that are cut to be sent.
 # A send waits on the server with the GIL released; while one waits, the other makes a response.
 _SENDERS: Final = 2
@@ -114,8 +120,6 @@ class Service:
         self._is_closing = False
         ends = self.set_error, self._renew
         self.dispatch = Dispatch(workers, limits, self._lock, self._stats, *ends)
-        ways = (self._break, self.set_error, self._note_sent)
-        self._incoming = Incoming(self.states, self._stats, self.dispatch.acknowledged, *ways)
         ends = (self._end_early, self.dispatch.expire)
         self.cancellation = CancellationPoller(self.open_states, *ends)
         names = (f"lmi-send-{number}" for number in range(_SENDERS))
@@ -317,10 +321,8 @@ class Service:
         """Take what one engine step, or several, brought, under one lock."""
         clients: set[DirectClient] = set()
         with self._lock:
-            others = self._incoming.pass_events(messages, clients)
-            ready = [
-                state for message in others if (state := self._incoming.hear(message, clients))
-            ]
+            others = self._pass_events(messages, clients)
+            ready = [state for message in others if (state := self._hear(message, clients))]
         # Senders want the lock as soon as they have something.
         for state in ready:
             self.senders.put(state)
@@ -330,6 +332,97 @@ class Service:
             except Exception:  # noqa: BLE001  the others get theirs
                 _log.exception("a client of the endpoint cannot be sent anything")
                 client.close()
+
+    def _pass_events(
+        self, messages: Iterable[msg.FromWorker], clients: set[DirectClient]
+    ) -> Iterator[_FromEngine]:
+        """Hand on the events that can be, note whom to flush, and yield the rest in its order.
+
+        An event of a stream takes the shortest way: it passes without a message of its own.
+        """
+        for message in messages:
+            if isinstance(message, msg.Events):
+                yield from self._pass(message, clients)
+            elif message.__class__ in _FROM_ENGINE:
+                yield message  # type: ignore[misc]
+
+    def _hear(self, message: _FromEngine, clients: set[DirectClient]) -> RequestState | None:
+        """Take a message; return the state if it must be scheduled for sending.
+
+        What was stored directly leaves when `clients` are flushed.
+        """
+        state = self.states.get(message.id)
+        if state is None or state.error is not None:
+            # Cancelled or failed meanwhile.
+            return None
+        try:
+            return self._take(state, message, clients)
+        except Exception:  # noqa: BLE001  what came of others is taken
+            self._break(state)
+            return None
+
+    def _take(
+        self, state: RequestState, message: _FromEngine, clients: set[DirectClient]
+    ) -> RequestState | None:
+        if isinstance(message, msg.Failure):
+            self.set_error(state, error_of(message))
+            return None
+        is_first = state.progress is not None and state.progress.add(message.chunk)
+        if is_first or state.expectation is not None:
+            self.dispatch.acknowledged(state, message.chunk)
+        if (direct := state.direct) is not None and not state.is_scheduled:
+            chunks = state.pass_on(message.chunk)
+            is_last = state.is_complete
+            direct.store(chunks, is_last=is_last)
+            clients.add(direct.client)
+            self._note_sent(state, chunks, outcome_of(chunks[-1]) if is_last else "")
+            return None
+        state.add(message.chunk)
+        if state.is_scheduled:
+            return None
+        state.is_scheduled = True
+        return state
+
+    def _pass(self, events: msg.Events, clients: set[DirectClient]) -> Iterator[msg.Output]:
+        now, kind = time.monotonic(), events.__class__
+        passed: defaultdict[DirectClient, msg.Events] = defaultdict(lambda: kind([], [], []))
+        gaps: defaultdict[tuple[float, int], int] = defaultdict(int)
+        for number, data, ids in zip(events.ids, events.data, events.token_ids, strict=True):
+            if (state := self.states.get(number)) is None:
+                # Cancelled or failed meanwhile.
+                continue
+            try:
+                if (sink := state.event_sink) is None:
+                    yield msg.Output(number, chunk_of(kind, data, ids))
+                    continue
+                if state.progress is not None and state.progress.pass_event(data, ids):
+                    self.dispatch.acknowledged(state, None)
+                own = passed[sink.client]
+                own.ids.append(sink.number)
+                own.data.append(data)
+                own.token_ids.append(ids)
+                num_tokens = len(ids) // ID_BYTES
+                gaps[state.sent_at, num_tokens] += 1
+                state.sent_at = now
+                state.num_sent += 1
+                state.num_tokens += num_tokens
+            except Exception:  # noqa: BLE001  the others' events are passed on
+                self._break(state)
+        self._stats.passed(gaps, now)
+        # After what was yielded: of no request did an event come before its chunk here.
+        for client, own in passed.items():
+            clients.add(client)
+            try:
+                client.store([own])
+            except Exception:  # noqa: BLE001  other clients get theirs
+                self._break_all(client, own)
+
+    def _break_all(self, client: DirectClient, events: msg.Events) -> None:
+        lost = set(events.ids)
+        for state in list(self.states.values()):
+            sink = state.direct
+            if sink is not None and sink.client is client and sink.number in lost:
+                self._break(state)
 
     def on_death(self, index: int, error: EngineDeadError) -> None:
         with self._lock:
