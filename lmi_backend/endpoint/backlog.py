@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.buffered import Rejoined
 from lmi_backend.ipc.events import append_event, outputs_of
 from lmi_backend.shares import Shares
 
@@ -131,7 +130,7 @@ def _without(messages: Sequence[msg.ToClient], requests: AbstractSet[int]) -> li
         if isinstance(message, msg.Events):
             for each in (row for row in outputs_of(message) if row.id not in requests):
                 append_event(others, each.id, each.chunk)
-        elif not isinstance(message, msg.Output | Rejoined) or message.id not in requests:
+        elif not isinstance(message, msg.Output | msg.Rejoined) or message.id not in requests:
             others.append(message)
     return others
 
@@ -142,5 +141,5 @@ def _sizes(message: msg.ToClient) -> Iterator[tuple[int, int]]:
         yield from zip(message.ids, map(len, message.data), strict=True)
     elif isinstance(message, msg.Output):
         yield message.id, message.chunk.memory
-    elif isinstance(message, Rejoined):
+    elif isinstance(message, msg.Rejoined):
         yield message.id, sum(map(len, message.blocks))

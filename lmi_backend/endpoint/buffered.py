@@ -21,18 +21,8 @@ from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.errors import HttpError, MovedError
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.buffered import (
-    NOT_BUFFERED,
-    Buffering,
-    Ended,
-    Find,
-    Found,
-    Left,
-    Rejoin,
-    Rejoined,
-)
 from lmi_backend.ipc.chunk_log import ChunkLog
-from lmi_backend.ipc.messages import failure_of
+from lmi_backend.ipc.messages import NOT_BUFFERED, failure_of
 from lmi_backend.json_text import UNREADABLE
 from lmi_backend.shares import Shares
 from lmi_backend.threads import guarded_thread
@@ -42,7 +32,6 @@ if TYPE_CHECKING:
 
     from lmi_backend.errors import LmiError
     from lmi_backend.generation import Chunk, Continuation
-    from lmi_backend.ipc.buffered import ForBuffered
     from lmi_backend.ipc.chunk_log import Logged
 
 
@@ -67,7 +56,7 @@ class BufferedSink(ClientSink):
         client: ClientConnection,
         request_id: int,
         owner: str,
-        order: Buffering,
+        order: msg.Buffering,
         where: Continuation | None,
     ) -> None:
         super().__init__(client, request_id, owner)
@@ -153,7 +142,7 @@ class BufferedSink(ClientSink):
         """Let the front end whose client has left know that it need not wait for the end."""
         is_awaited, self._is_awaited = self._is_awaited, False
         if is_awaited and not self.client.is_gone:
-            self.answers.send(self.client, Ended(self.number, self._num_tokens))
+            self.answers.send(self.client, msg.Ended(self.number, self._num_tokens))
 
     def move(self, client: ClientConnection, request_id: int) -> None:
         """Send all of it to another request, and to that one what follows."""
@@ -165,7 +154,7 @@ class BufferedSink(ClientSink):
         self.client, self.number, self.is_alone = client, request_id, False
         self.ends_at = math.inf
         client.enter(self, request_id)
-        rejoined = Rejoined(request_id, self.log.blocks(), self.order.num_events, self._where)
+        rejoined = msg.Rejoined(request_id, self.log.blocks(), self.order.num_events, self._where)
         self.answers.send(client, rejoined)
 
 
@@ -225,7 +214,7 @@ class BufferedAnswers:
             }
 
     def sink(
-        self, client: ClientConnection, order: msg.Submit | msg.SubmitHttp, buffering: Buffering
+        self, client: ClientConnection, order: msg.Submit | msg.SubmitHttp, buffering: msg.Buffering
     ) -> ClientSink:
         own = (client, order.id, order.tenant)
         work = order.requests[0] if isinstance(order, msg.Submit) else order.request
@@ -243,15 +232,15 @@ class BufferedAnswers:
             self.leave(client)
         return sink
 
-    def take(self, message: ForBuffered, client: ClientConnection) -> None:
+    def take(self, message: msg.ForBuffered, client: ClientConnection) -> None:
         stopped: list[ClientSink] = []
         with self.lock:
             match message:
-                case Rejoin():
+                case msg.Rejoin():
                     self._rejoin(message, client)
-                case Left():
+                case msg.Left():
                     stopped = self._left(message, client)
-                case Find():
+                case msg.Find():
                     stopped = self._find(message, client)
         self._stop(stopped)
         self._flush()
@@ -259,7 +248,7 @@ class BufferedAnswers:
             # It left before it had the answer.
             self.leave(client)
 
-    def _rejoin(self, order: Rejoin, client: ClientConnection) -> None:
+    def _rejoin(self, order: msg.Rejoin, client: ClientConnection) -> None:
         sink = self.answers.get(order.name)
         if sink is None or sink.order.owner != order.owner:
             error = HttpError(HTTPStatus.NOT_FOUND, NOT_BUFFERED)
@@ -269,7 +258,7 @@ class BufferedAnswers:
             sink.move(client, order.id)
             self._count(sink)
 
-    def _left(self, message: Left, client: ClientConnection) -> list[ClientSink]:
+    def _left(self, message: msg.Left, client: ClientConnection) -> list[ClientSink]:
         sink = client.leave(message.id)
         if sink is None:
             # It was moved, and its front end has been told.
@@ -280,16 +269,16 @@ class BufferedAnswers:
                 return []
             self.drop(sink)
         sink.is_gone = True
-        self.send(client, Ended(message.id))
+        self.send(client, msg.Ended(message.id))
         return [sink]
 
-    def _find(self, order: Find, client: ClientConnection) -> list[ClientSink]:
+    def _find(self, order: msg.Find, client: ClientConnection) -> list[ClientSink]:
         name = order.key, order.name
         if name in self._deleted:
-            self.send(client, Found("deleted"))
+            self.send(client, msg.Found("deleted"))
             return []
         if (sink := self.responses.get(name)) is None or not sink.is_wanted:
-            self.send(client, Found())
+            self.send(client, msg.Found())
             return []
         is_running = not sink.is_over
         if order.verb == "cancel" and is_running and sink.order.is_lasting:
@@ -297,7 +286,8 @@ class BufferedAnswers:
             self._behind.add(sink.client)
         is_cancelled = sink.is_cancelled_by_client or (order.verb == "cancel" and is_running)
         blocks = sink.log.blocks() if sink.is_over else sink.log.blocks()[:1]
-        reply = Found("running" if is_running else "over", sink.order, blocks[:1] + blocks[1:][-1:])
+        ends = blocks[:1] + blocks[1:][-1:]
+        reply = msg.Found("running" if is_running else "over", sink.order, ends)
         self.send(client, replace(reply, state="cancelled") if is_cancelled else reply)
         if order.verb == "delete" or (order.verb == "cancel" and not sink.order.is_lasting):
             self._end(sink)

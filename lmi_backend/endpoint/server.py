@@ -19,7 +19,6 @@ from lmi_backend.endpoint.buffered import BufferedAnswers
 from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.errors import WorkerError
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.buffered import Find, Found, Left, Rejoin
 from lmi_backend.ipc.handshake import difference
 from lmi_backend.serving.lora import AdapterManagement
 from lmi_backend.serving.new_requests import Sender
@@ -41,7 +40,7 @@ _ANSWERS: Final[dict[type[msg.FromClient], msg.ToClient]] = {
     msg.AskState: msg.State({}),
     msg.Drain: msg.Done(),
     msg.RenewWorker: msg.Done(problem=FAULT),
-    Find: Found(),
+    msg.Find: msg.Found(),
 }
 """What a client is sent that waits for an answer which could not be made."""
 # An alias model looks for it every 0.2 s; the load of a model must not wait for one that hangs.
@@ -144,7 +143,7 @@ class Endpoint:
             case msg.Manage(id=request_id, body=body):
                 own = ClientSink(client, request_id)
                 self._try(own, lambda: self.management.take(body, own))
-            case Rejoin() | Left() | Find():
+            case msg.Rejoin() | msg.Left() | msg.Find():
                 self.buffered.take(message, client)
 
     def _check(self, hello: msg.Hello, client: ClientConnection) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lmi_backend.clients.spec import ErrorResponse, Form
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.generation import Chunk, Delta
-    from lmi_backend.ipc.buffered import Rejoined
+    from lmi_backend.ipc.messages import Rejoined
     from lmi_backend.resume.progress import Progress
 
     _Submit = msg.Submit | msg.SubmitHttp

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.models import Model
     from lmi_backend.frontend.reading import Reading
-    from lmi_backend.ipc.buffered import Buffering
+    from lmi_backend.ipc.messages import Buffering
 
 
 class Answering:

@@ -25,7 +25,6 @@ from lmi_backend.errors import (
 from lmi_backend.frontend.answer import Answer, Unread
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.buffered import Buffering, Ended, Find, Found, Left, Rejoin, Rejoined
 from lmi_backend.ipc.frames import (
     LARGEST_FRAME,
     CheckedEncoder,
@@ -33,7 +32,7 @@ from lmi_backend.ipc.frames import (
     FrameDecoder,
     encode_request,
 )
-from lmi_backend.ipc.messages import error_of
+from lmi_backend.ipc.messages import Buffering, Ended, Find, Found, Left, Rejoin, Rejoined, error_of
 from lmi_backend.resume.progress import resumed
 from lmi_backend.resume.resumption import Resumption
 from lmi_backend.tokenization import check_characters

@@ -27,9 +27,8 @@ from lmi_backend.errors import EngineError, HttpError, LmiError, RequestError, U
 from lmi_backend.frontend.answer import ReturningClient, send_answer
 from lmi_backend.frontend.http.bodies import ClientGoneError, aside, read_object
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.buffered import NOT_BUFFERED, Buffering, Find
 from lmi_backend.ipc.chunk_log import block_of, parts_in
-from lmi_backend.ipc.messages import error_of
+from lmi_backend.ipc.messages import NOT_BUFFERED, Buffering, Find, error_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.models import Model, Models
     from lmi_backend.frontend.reading import Reading
     from lmi_backend.generation import Chunk
-    from lmi_backend.ipc.buffered import Found
+    from lmi_backend.ipc.messages import Found
 
 
 WANTED: Final = "x-lmi-resumable"

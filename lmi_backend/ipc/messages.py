@@ -29,8 +29,7 @@ from lmi_backend.errors import (
     StoppingError,
     UnavailableError,
 )
-from lmi_backend.generation import Chunk, GenerateRequest, HttpRequest
-from lmi_backend.ipc.buffered import Buffering, ForBuffered, OfBuffered
+from lmi_backend.generation import Chunk, Continuation, GenerateRequest, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import LARGEST_FRAME
@@ -38,6 +37,12 @@ from lmi_backend.tokenization import ID_BYTES
 
 PROTOCOL: Final = 24
 HEARTBEAT_SECONDS: Final = 1.0
+NOT_BUFFERED: Final = (
+    "nothing is buffered for this last-event-id with this key, path and body; send the request "
+    "without it. Perhaps option.resume_window is over, the answer is too long, or the id is of "
+    "another request. Perhaps the process of the model died while no client was connected"
+)
+"""What a client is told that returns for an answer which is not buffered."""
 
 FailureKind = Literal[
     "request", "engine", "dead", "stopping", "unavailable", "late", "cancelled", "moved",
@@ -83,6 +88,25 @@ class Start(_Message, frozen=True):
 
 class Proceed(_Message, frozen=True):
     """This spare becomes a worker: load the engine now, if that is not done."""
+
+
+class Buffering(msgspec.Struct, frozen=True, array_like=True):
+    """How an answer is buffered."""
+
+    name: str
+    """Of the answer; its client has it in the ids of events."""
+    owner: str
+    """Digest of all that a request for the rest must have in common with the first one."""
+    seconds: float
+    """Time that it is buffered without a client."""
+    is_lasting: bool = False
+    """Whether that time begins at its end: its client need not stay."""
+    key: str | None = None
+    """The client's key, as a digest, if the answer is a response: `Find` has its id."""
+    num_events: int = 0
+    """Those that its client has from a process of the model that has died."""
+    block: bytes = b""
+    """What stands for them (`chunk_log.py`): the log begins with it."""
 
 
 class Submit(_Message, frozen=True):
@@ -297,12 +321,71 @@ class State(_Message, frozen=True):
     """Plain values, without secrets; `endpoint/state.py` says which."""
 
 
+# About answers that the stub buffers for clients that reconnect.
+
+
+class Rejoin(_Message, frozen=True):
+    """Send the answer of a name from its beginning, and what follows."""
+
+    id: int
+    name: str
+    owner: str
+
+
+class Rejoined(_Message, frozen=True):
+    """The first answer to a `Rejoin`; what follows comes as that of a new request does."""
+
+    id: int
+    blocks: list[bytes]
+    """The answer so far (`chunk_log.py`)."""
+    num_events: int = 0
+    """Those for which the first block stands, if there are any."""
+    where: Continuation | None = None
+    """Where the model resumed then."""
+
+
+class Left(_Message, frozen=True):
+    """The client of a buffered answer has left, or has all of it."""
+
+    id: int
+    returns: bool = True
+    """False: the answer is deleted, and cancelled if it is not complete."""
+
+
+class Ended(_Message, frozen=True):
+    """An answer without a client is over, or another request has it: sent once for each `Left`."""
+
+    id: int
+    num_tokens: int = 0
+    """Generated meanwhile."""
+
+
+class Find(_Message, frozen=True):
+    """Is the response of an id buffered for this key? If it is, do something with it."""
+
+    key: str
+    name: str
+    verb: Literal["read", "cancel", "delete"] = "read"
+
+
+class Found(_Message, frozen=True):
+    """The answer to a `Find`."""
+
+    state: Literal["", "running", "over", "cancelled", "deleted"] = ""
+    """Empty where there is none."""
+    buffering: Buffering | None = None
+    blocks: list[bytes] = []
+    """The first block, and the last of what is over."""
+
+
 ToWorker = Challenge | Accepted | Start | Proceed | Submit | SubmitHttp | SetAdapter | Abort | Stop
+ForBuffered = Rejoin | Left | Find
 _ForRequests = Submit | SubmitHttp | ForBuffered | Manage | Abort
 FromClient = Hello | _ForRequests | Drain | RenewWorker | AskHealth | AskState
 _OfAnswers = Output | Events | Deltas | Failure
 FromWorker = Hello | Prepared | Ready | StartFailed | _OfAnswers | Heartbeat
-ToClient = Welcome | Refused | OfBuffered | _OfAnswers | Done | Health | State
+_OfBuffered = Rejoined | Ended | Found
+ToClient = Welcome | Refused | _OfBuffered | _OfAnswers | Done | Health | State
 Work = tuple[GenerateRequest, ...] | HttpRequest
 
 _KINDS: Final[dict[type[LmiError], FailureKind]] = {

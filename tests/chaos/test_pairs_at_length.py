@@ -10,7 +10,7 @@ from itertools import product
 import psutil
 import pytest
 
-from lmi_backend.ipc.buffered import NOT_BUFFERED
+from lmi_backend.ipc.messages import NOT_BUFFERED
 from tests.chaos.test_front_end import CHATS, RESUMABLE
 from tests.support.doubles.cutting_proxy import follow
 from tests.support.records.measured import Report

@@ -18,8 +18,8 @@ from lmi_backend.front_end_settings import Settings
 from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.http.protocol import bounded_protocol
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.buffered import NOT_BUFFERED, Find, Found, Rejoin
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
+from lmi_backend.ipc.messages import NOT_BUFFERED
 from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 NAME = "echo"
@@ -72,10 +72,10 @@ class ScriptedModel:
             self.num_greeted += 1
         elif isinstance(message, Order):
             messages = self.script(message)
-        elif isinstance(message, Rejoin):
+        elif isinstance(message, msg.Rejoin):
             messages = [msg.Failure(message.id, "http", NOT_BUFFERED, status=404)]
-        elif isinstance(message, Find):
-            messages = [Found()]
+        elif isinstance(message, msg.Find):
+            messages = [msg.Found()]
         for each in messages:
             if each is None:
                 self.num_deaths += 1

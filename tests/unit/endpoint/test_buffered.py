@@ -14,17 +14,8 @@ from lmi_backend.endpoint.server import Endpoint
 from lmi_backend.errors import EngineDeadError
 from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.buffered import (
-    NOT_BUFFERED,
-    Buffering,
-    Ended,
-    Find,
-    Found,
-    Left,
-    Rejoin,
-    Rejoined,
-)
 from lmi_backend.ipc.chunk_log import block_of, parts_in
+from lmi_backend.ipc.messages import NOT_BUFFERED
 from lmi_backend.serving.request_state import RequestState
 from lmi_backend.tokenization import pack
 from tests.support.doubles.endpoints import EndpointClient, open_endpoint, short_folder
@@ -34,7 +25,7 @@ from tests.support.run.waiting import wait_for
 folder = pytest.fixture(short_folder)
 EVENTS = {"content-type": "text/event-stream"}
 CHAT = HttpRequest("/v1/chat/completions", b'{"stream": true}')
-ORDER = Buffering("name", "owner", 600)
+ORDER = msg.Buffering("name", "owner", 600)
 RESPONSE = replace(ORDER, key="key")
 CREATED = b'data: {"type":"response.created","response":{"tools":[],"id":"resp"}}\n\n'
 
@@ -55,17 +46,17 @@ class FrontEnd(EndpointClient):
 
     def leave(self, number: int = 7, *, returns: bool = True) -> None:
         """Say that a client has left, and wait until that is known."""
-        self.send(Left(number, returns))
+        self.send(msg.Left(number, returns))
         self.send(msg.AskHealth())
         while not isinstance(message := self.hear(), msg.Health):
             self.heard = message
 
     def rejoin(self, number: int = 5, name: str = "name", owner: str = "owner") -> Any:
-        self.send(Rejoin(number, name, owner))
+        self.send(msg.Rejoin(number, name, owner))
         return self.hear()
 
     def find(self, key: str = "key", name: str = "resp", verb: Any = "read") -> Any:
-        self.send(Find(key, name, verb))
+        self.send(msg.Find(key, name, verb))
         return self.hear()
 
 
@@ -89,7 +80,7 @@ def front(endpoint: Endpoint) -> FrontEnd:
 
 
 def _begin(
-    endpoint: Endpoint, front: FrontEnd, order: Buffering | None = ORDER, number: int = 7
+    endpoint: Endpoint, front: FrontEnd, order: msg.Buffering | None = ORDER, number: int = 7
 ) -> int:
     """Begin a chat; return the service's number of it."""
     known = set(endpoint.service.states)
@@ -108,7 +99,7 @@ def _say(endpoint: Endpoint, request: int, *chunks: HttpChunk) -> None:
     endpoint.service.on_messages([msg.Output(request, chunk) for chunk in chunks])
 
 
-def _chunks(rejoined: Rejoined) -> list[Any]:
+def _chunks(rejoined: msg.Rejoined) -> list[Any]:
     return [part.chunk for block in rejoined.blocks for part in parts_in(block)]  # type: ignore[union-attr]
 
 
@@ -127,7 +118,7 @@ def test_an_answer_goes_on_without_its_front_end(endpoint: Endpoint, front: Fron
     assert endpoint.buffered.counts()["alone"] == 1
     back = FrontEnd(endpoint)
     messages = back.rejoin()
-    assert isinstance(messages, Rejoined)
+    assert isinstance(messages, msg.Rejoined)
     assert [chunk.data for chunk in _chunks(messages)] == [b"data: %d\n\n" % n for n in range(5)]
     assert b"".join(chunk.ids for chunk in _chunks(messages)) == b"".join(
         pack([n]) for n in range(5)
@@ -144,7 +135,7 @@ def test_an_answer_goes_on_without_its_front_end(endpoint: Endpoint, front: Fron
     third = FrontEnd(endpoint)
     assert len(_chunks(third.rejoin())) == 7
     third.leave(5, returns=False)
-    assert third.heard == Ended(5)
+    assert third.heard == msg.Ended(5)
     assert third.rejoin() == msg.Failure(5, "http", NOT_BUFFERED, status=404)
     assert endpoint.buffered.counts() == {
         "answers": 0, "alone": 0, "bytes": 0, "reconnections": 2, "lapsed": 0,
@@ -177,21 +168,21 @@ def test_an_answer_goes_on_without_its_client(endpoint: Endpoint, front: FrontEn
     front.hear()
     front.leave()
     _say(endpoint, request, _chunk(1), _chunk(2))
-    assert isinstance(front.rejoin(8), Ended)
+    assert isinstance(front.rejoin(8), msg.Ended)
     assert len(_chunks(front.hear())) == 3
     front.leave(8)
     _say(endpoint, request, _chunk(3), _chunk(4, is_last=True))
-    assert front.hear() == Ended(8, 2)
+    assert front.hear() == msg.Ended(8, 2)
     # Of one that is over it is told at once.
     assert len(_chunks(front.rejoin(9))) == 5
     front.leave(9)
-    assert front.heard == Ended(9)
+    assert front.heard == msg.Ended(9)
     # And when it is deleted.
     running = _begin(endpoint, front, replace(ORDER, name="late", seconds=0.1), 10)
     _say(endpoint, running, _chunk(0))
     front.hear()
     front.leave(10)
-    assert front.hear() == Ended(10)
+    assert front.hear() == msg.Ended(10)
     wait_for(lambda: _open(endpoint) == 0)
     assert endpoint.buffered.counts()["lapsed"] == 1
 
@@ -203,7 +194,7 @@ def test_who_does_not_own_it_gets_404(endpoint: Endpoint, front: FrontEnd) -> No
     back = FrontEnd(endpoint)
     for name, owner in (("name", "other"), ("other", "owner"), ("name", ""), ("", "")):
         assert back.rejoin(name=name, owner=owner).status == 404
-    assert isinstance(back.rejoin(), Rejoined)
+    assert isinstance(back.rejoin(), msg.Rejoined)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +207,7 @@ def test_who_does_not_own_it_gets_404(endpoint: Endpoint, front: FrontEnd) -> No
     ],
 )
 def test_what_nobody_can_return_for_ends_with_its_front_end(
-    endpoint: Endpoint, front: FrontEnd, order: Buffering | None, chunks: list[HttpChunk]
+    endpoint: Endpoint, front: FrontEnd, order: msg.Buffering | None, chunks: list[HttpChunk]
 ) -> None:
     request = _begin(endpoint, front, order)
     _say(endpoint, request, *chunks)
@@ -236,7 +227,7 @@ def test_the_rest_of_an_answer_that_another_stub_began_is_not_buffered(
     # Its client cannot come back.
     for number in (7, 8):
         front.leave(number)
-        assert front.heard == Ended(number)
+        assert front.heard == msg.Ended(number)
     wait_for(lambda: _open(endpoint) == 0)
 
 
@@ -263,7 +254,7 @@ def test_a_front_end_that_is_there_loses_the_answer_to_another(
     _say(endpoint, request, _chunk(0))
     front.hear()
     other = FrontEnd(endpoint)
-    assert isinstance(other.rejoin(), Rejoined)
+    assert isinstance(other.rejoin(), msg.Rejoined)
     message = front.hear()
     assert (message.id, message.kind) == (7, "moved")
     # Nor may it end what it has no more.
@@ -288,7 +279,7 @@ def test_what_is_buffered_is_bounded(
 ) -> None:
     monkeypatch.setattr(buffered, bound, 100_000)
     request = _begin(endpoint, front)
-    other = _begin(endpoint, front, Buffering("other", "owner", 600), 8)
+    other = _begin(endpoint, front, msg.Buffering("other", "owner", 600), 8)
     _say(endpoint, request, _chunk(0))
     _say(endpoint, other, _chunk(0))
     front.die()
@@ -324,7 +315,7 @@ def test_a_key_of_many_answers_costs_no_other_key_its_own(
         _say(endpoint, request, _chunk(0), part, _chunk(1, is_last=True))
         wait_for(lambda: _open(endpoint) == 0)
     back = FrontEnd(endpoint)
-    assert isinstance(back.rejoin(name="name 0"), Rejoined)
+    assert isinstance(back.rejoin(name="name 0"), msg.Rejoined)
     assert back.rejoin(name="name 1").status == 404
 
 
@@ -334,7 +325,7 @@ def _response(number: int, *, is_last: bool = False) -> HttpChunk:
     return HttpChunk(data, is_last, 200, {} if number else EVENTS, 1)
 
 
-def _ends(found: Found) -> list[bytes]:
+def _ends(found: msg.Found) -> list[bytes]:
     return [part.chunk.data for block in found.blocks for part in parts_in(block)]  # type: ignore[union-attr]
 
 
@@ -343,7 +334,7 @@ def test_a_response_is_found_by_its_id_and_key(endpoint: Endpoint, front: FrontE
     _say(endpoint, request, _response(0))
     # Nobody can know it before its first event.
     assert isinstance(front.hear(), msg.Output)
-    assert front.find() == Found()
+    assert front.find() == msg.Found()
     _say(endpoint, request, _response(1))
     front.hear()
     found = front.find()
@@ -353,7 +344,7 @@ def test_a_response_is_found_by_its_id_and_key(endpoint: Endpoint, front: FrontE
     other = FrontEnd(endpoint)
     assert other.find().state == "running"
     for name in (("key", ""), ("", "resp"), ("other", "resp"), ("key", "other")):
-        assert other.find(*name) == Found()
+        assert other.find(*name) == msg.Found()
     for _ in range(40):
         _say(endpoint, request, HttpChunk(os.urandom(1000)))
     _say(endpoint, request, _response(2), _response(3, is_last=True))
@@ -363,7 +354,7 @@ def test_a_response_is_found_by_its_id_and_key(endpoint: Endpoint, front: FrontE
     assert (_ends(found)[:2], _ends(found)[-1]) == ([b"", CREATED], _response(3).data)
     # What is over is not cancelled; without a client that stays it is deleted.
     assert other.find(verb="cancel").state == "over"
-    assert other.find() == Found()
+    assert other.find() == msg.Found()
     assert endpoint.buffered.responses == {}
 
 
@@ -397,7 +388,7 @@ def test_what_a_client_deletes_is_found_no_more(
     assert front.hear().kind == "cancelled"
     wait_for(lambda: _open(endpoint) == 0)
     for verb in ("read", "cancel", "delete"):
-        assert front.find(verb=verb) == Found("deleted")
+        assert front.find(verb=verb) == msg.Found("deleted")
     assert endpoint.buffered.counts()["answers"] == 0
 
 
@@ -410,11 +401,11 @@ def test_an_odd_beginning_has_no_id(endpoint: Endpoint, front: FrontEnd, data: b
 
 
 def test_the_time_of_a_lasting_one_begins_at_its_end(endpoint: Endpoint, front: FrontEnd) -> None:
-    lasting = _begin(endpoint, front, Buffering("lasting", "owner", 0.05, is_lasting=True))
-    other = _begin(endpoint, front, Buffering("other", "owner", 0.5), 8)
+    lasting = _begin(endpoint, front, msg.Buffering("lasting", "owner", 0.05, is_lasting=True))
+    other = _begin(endpoint, front, msg.Buffering("other", "owner", 0.5), 8)
     _say(endpoint, lasting, _chunk(0))
     _say(endpoint, other, _chunk(0))
-    whole = _begin(endpoint, front, Buffering("whole", "owner", 0.5), 9)
+    whole = _begin(endpoint, front, msg.Buffering("whole", "owner", 0.5), 9)
     _say(endpoint, whole, _chunk(0), _chunk(1, is_last=True))
     front.die()
     wait_for(lambda: endpoint.buffered.counts()["answers"] == 1)

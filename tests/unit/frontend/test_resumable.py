@@ -18,7 +18,7 @@ from lmi_backend.frontend.http.api_keys import hash_of
 from lmi_backend.frontend.resumable import WANTED
 from lmi_backend.generation import Chunk, Delta, HttpChunk
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.buffered import NOT_BUFFERED
+from lmi_backend.ipc.messages import NOT_BUFFERED
 from lmi_backend.tokenization import pack
 from tests.support.answers.failing_streams import CHAT, CREATED, DELTA, EVENTS
 from tests.support.answers.streams import request_of

@@ -10,15 +10,6 @@ from lmi_backend.engine_config import ClientSettings, Context, EngineConfig, Mod
 from lmi_backend.errors import ConnectionLostError, WorkerError
 from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.buffered import (
-    Buffering,
-    Ended,
-    Find,
-    Found,
-    Left,
-    Rejoin,
-    Rejoined,
-)
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.frames import CheckedEncoder, FrameDecoder, encode, encode_request
 from lmi_backend.structures import StructureBounds
@@ -48,24 +39,24 @@ FROM_WORKER: list[msg.FromWorker] = [
 TO_CLIENT: list[msg.ToClient] = [
     msg.Welcome(Context(CLIENTS, ["a"], is_custom=True), ModelInfo(name="m")),
     msg.Health(is_ready=True),
-    Rejoined(7, [b"block", b""]),
-    Rejoined(7, [b"block"], 3, Continuation(b"ids", 2, b"head")),
-    Ended(7, 3),
-    Found(),
-    Found("over", Buffering("name", "owner", 60, is_lasting=True, key="key"), [b"block"]),
+    msg.Rejoined(7, [b"block", b""]),
+    msg.Rejoined(7, [b"block"], 3, Continuation(b"ids", 2, b"head")),
+    msg.Ended(7, 3),
+    msg.Found(),
+    msg.Found("over", msg.Buffering("name", "owner", 60, is_lasting=True, key="key"), [b"block"]),
 ]
 FROM_CLIENT: list[msg.FromClient] = [
-    msg.Submit(7, (GenerateRequest("p"),), "tenant", Buffering("name", "owner", 60)),
+    msg.Submit(7, (GenerateRequest("p"),), "tenant", msg.Buffering("name", "owner", 60)),
     msg.SubmitHttp(
         8,
         HttpRequest("/v1/models", b""),
         "",
-        Buffering("name", "owner", 0.5, num_events=3, block=b"block"),
+        msg.Buffering("name", "owner", 0.5, num_events=3, block=b"block"),
     ),
-    Rejoin(7, "name", "owner"),
-    Left(7),
-    Left(7, returns=False),
-    Find("key", "name", "cancel"),
+    msg.Rejoin(7, "name", "owner"),
+    msg.Left(7),
+    msg.Left(7, returns=False),
+    msg.Find("key", "name", "cancel"),
 ]
 
 
