@@ -37,19 +37,14 @@ def checked_variant(config: Mapping[str, Any]) -> Variant:
     Raises:
         PlanError: names each field that cannot be so, with what is accepted.
     """
-    variant = variant_of(config)
-    if problems := [*_problems(config, variant)]:
-        raise PlanError(*(f"config.pbtxt: {problem}" for problem in problems))
-    return variant
-
-
-def variant_of(config: Mapping[str, Any]) -> Variant:
-    """Return which variant of a model a configuration is; raise PlanError if it names none."""
     parameter: dict[str, str] = config.get("parameters", {}).get(CLIENTS, {})
     if (clients := parameter.get("string_value", MAIN.clients)) not in VARIANTS:
         problem = f"parameters {CLIENTS}: {_text(clients)}; accepted: {', '.join(VARIANTS)}"
         raise PlanError(f"config.pbtxt: {problem}")
-    return VARIANTS[clients].of_model(config["name"])
+    variant = VARIANTS[clients].of_model(config["name"])
+    if problems := [*_problems(config, variant)]:
+        raise PlanError(*(f"config.pbtxt: {problem}" for problem in problems))
+    return variant
 
 
 def _problems(config: Mapping[str, Any], variant: Variant) -> Iterator[str]:

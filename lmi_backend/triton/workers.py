@@ -89,12 +89,15 @@ def start_workers(
     on_line: Callable[[str, str], None],
     on_secrets: Callable[[Iterable[tuple[str, str]]], None],
 ) -> WorkersModel:
-    """Plan a model, start its workers and open its endpoint; raises what `load_model` does.
+    """Plan a model, start its workers and open its endpoint.
 
     Args:
         args: those of Triton's `initialize`.
-        on_line: see `load_model`.
-        on_secrets: see `load_model`.
+        on_line: gets a worker's name and each line it prints.
+        on_secrets: gets names and values of what the log must not show, once they are known.
+
+    Raises:
+        LmiError: an option is wrong, or the workers cannot be started.
     """
     folder = Path(args["model_repository"])
     name = args["model_name"]

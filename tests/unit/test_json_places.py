@@ -66,7 +66,6 @@ NOT_OF_CLIENTS = {
     "clients/trtllm.py": "an answer",
     "clients/triton.py": "members of known types, of a body whose values are counted",
     "endpoint/buffered.py": "the first event of an answer",
-    "triton/load.py": "Triton's configuration of the model",
     "triton/model.py": "Triton's configuration of the model",
     "worker/handlers/formatters.py": "an answer",
     "worker/handlers/engine.py": "an answer",

@@ -68,6 +68,14 @@ def model(module: ModuleType) -> Any:
     return made
 
 
+@pytest.mark.parametrize(("text", "expected"), [("", True), ("true", True), ("False", False)])
+def test_the_switch_of_tritons_vllm_backend_is_honoured(
+    module: ModuleType, text: str, expected: bool
+) -> None:
+    assert module.reports_vllm_metrics({"REPORT_CUSTOM_METRICS": text}) is expected
+    assert module.reports_vllm_metrics({}) is True
+
+
 def test_each_request_of_a_batch_is_answered_for_itself(
     model: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
