@@ -23,31 +23,43 @@ _ROOT = logging.getLogger("lmi_backend")
 _LONGEST = 1 << 18
 
 
+class _Formatter(logging.Formatter):
+    """Writes a record, its traceback included, without secrets."""
+
+    redact: Redactor
+    """Set by `attach`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self.redact(super().format(record))
+
+
+_formatter = _Formatter()
+
+
 def attach() -> None:
     _ROOT.setLevel(logging.INFO)
     _ROOT.propagate = False
-    _ROOT.handlers = [_to_triton(Redactor(os.environ))]
+    _formatter.redact = Redactor(os.environ)
+    _log_to(_TritonHandler())
 
 
 def keep_out(secrets: Iterable[tuple[str, str]]) -> None:
     """Keep the secrets of a model's options out of the log too; they are known after `attach`."""
-    redact = Redactor(os.environ, secrets)
-    _ROOT.handlers = [_to_triton(redact)]
-    RECENT.rewrite(redact)
+    _formatter.redact = Redactor(os.environ, secrets)
+    RECENT.rewrite(_formatter.redact)
 
 
 def redacted(text: str) -> str:
-    for handler in _ROOT.handlers:
-        if isinstance(handler.formatter, _Formatter):
-            return handler.formatter.redact(text)
-    return Redactor(os.environ)(text)
+    return _formatter.redact(text)
 
 
 def detach() -> None:
     """Log to standard error from now on: Triton no longer reads the stub's messages."""
-    handler = logging.StreamHandler(sys.stderr)
-    for existing in _ROOT.handlers:
-        handler.setFormatter(existing.formatter)
+    _log_to(logging.StreamHandler(sys.stderr))
+
+
+def _log_to(handler: logging.Handler) -> None:
+    handler.setFormatter(_formatter)
     _ROOT.handlers = [handler]
 
 
@@ -61,23 +73,6 @@ def log_worker_line(worker: str, line: str) -> None:
     else:
         level = logging.INFO
     _ROOT.log(level, "[%s] %s", worker, line)
-
-
-def _to_triton(redact: Redactor) -> logging.Handler:
-    handler = _TritonHandler()
-    handler.setFormatter(_Formatter(redact))
-    return handler
-
-
-class _Formatter(logging.Formatter):
-    """Writes a record, its traceback included, without secrets."""
-
-    def __init__(self, redact: Redactor) -> None:
-        super().__init__()
-        self.redact = redact
-
-    def format(self, record: logging.LogRecord) -> str:
-        return self.redact(super().format(record))
 
 
 def _cut(text: str) -> str:
