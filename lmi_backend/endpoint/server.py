@@ -20,7 +20,6 @@ from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.errors import WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.handshake import difference
-from lmi_backend.serving.lora import AdapterManagement
 from lmi_backend.serving.new_requests import Sender
 from lmi_backend.serving.request_state import FAULT, refuse
 from lmi_backend.threads import guarded_thread
@@ -29,9 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lmi_backend.endpoint.state import StateView
-    from lmi_backend.engine_config import Context, ModelInfo
-    from lmi_backend.serving.lora import LoraManager
-    from lmi_backend.serving.service import Service
+    from lmi_backend.engine_config import Context
 
 _log = logging.getLogger(__name__)
 
@@ -52,26 +49,19 @@ _LAST_SECONDS: Final = 2.0
 
 class Endpoint:
     def __init__(
-        self,
-        model: ModelInfo,
-        service: Service,
-        lora_manager: LoraManager,
-        context: Context,
-        state: StateView,
-        renew: Callable[[int, float], msg.Done],
+        self, state: StateView, context: Context, renew: Callable[[int, float], msg.Done]
     ) -> None:
-        self._state, self._renew = state, renew
-        self.service, self.lora_manager, self._context = service, lora_manager, context
-        self._model, self.address = model, endpoint_address(model.name)
+        self._state, self.context, self._renew = state, context, renew
+        self.service, self.lora_manager = state.service, state.lora_manager
+        self._model, self.address = state.model, endpoint_address(state.model.name)
         self.listener = socket.socket(socket.AF_UNIX)
         self._inode = 0
         self._is_closed = False
         self.clients: set[ClientConnection] = set()
-        self.buffered = BufferedAnswers(service.leave)
+        self.buffered = BufferedAnswers(self.service.leave)
         self._refused: set[int] = set()
         """Processes whose refusal was logged; they may try for as long as they live."""
-        lora_manager.on_change = self._send_welcomes
-        self.management = AdapterManagement(lora_manager, service)
+        self.lora_manager.on_change = self._send_welcomes
 
     def open(self) -> None:
         """Start to listen, and wait for the clients that wait: they are ready when the model is."""
@@ -81,7 +71,7 @@ class Endpoint:
         self._inode = self.address.stat().st_ino
         self.listener.listen()
         guarded_thread("lmi-endpoint", self._accept).start()
-        self.management.threads.start()
+        self.lora_manager.threads.start()
         end = time.monotonic() + _WELCOME_SECONDS
         while waiting_marks(self._model.name) and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
@@ -91,7 +81,7 @@ class Endpoint:
         with contextlib.suppress(FileNotFoundError):
             if self.address.stat().st_ino == self._inode:
                 self.address.unlink()
-        self.management.threads.stop()
+        self.lora_manager.threads.stop()
         # Wakes accept(), which close() alone does not.
         self._is_closed = True
         self.buffered.close()
@@ -142,7 +132,7 @@ class Endpoint:
                 client.put(self._renew(index, seconds))
             case msg.Manage(id=request_id, body=body):
                 own = ClientSink(client, request_id)
-                self._try(own, lambda: self.management.take(body, own))
+                self._try(own, lambda: self.lora_manager.take(body, own))
             case msg.Rejoin() | msg.Left() | msg.Find():
                 self.buffered.take(message, client)
 
@@ -163,7 +153,7 @@ class Endpoint:
             client.put(self._welcome())
 
     def _welcome(self) -> msg.Welcome:
-        context = replace(self._context, adapters=tuple(self._context.adapters))
+        context = replace(self.context, adapters=tuple(self.context.adapters))
         adapters = self.lora_manager.adapters.values()
         model = replace(self._model, adapters={each.name: each.digest for each in adapters})
         return msg.Welcome(context, model)

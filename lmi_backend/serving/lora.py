@@ -50,7 +50,7 @@ _MOST_WAITING: Final = 100
 class LoraManager:
     """Changes the adapters of one model, in all its workers or in none.
 
-    One thread calls it, one change after the other.
+    A thread of its own makes one change after the other: a file system may take its time.
 
     Args:
         roots: folders in which an adapter may lie; empty where adapters are not served.
@@ -61,12 +61,13 @@ class LoraManager:
     def __init__(
         self,
         adapters: AdapterSet,
+        service: Service,
         roots: tuple[str, ...],
         *,
         is_enabled: bool,
         runs_code: bool = False,
     ) -> None:
-        self.adapters = adapters
+        self.adapters, self.service = adapters, service
         self.roots = tuple(Path(root).resolve() for root in roots)
         self._is_enabled, self._runs_code = is_enabled, runs_code
         self.model_names: Collection[str] = ()
@@ -78,8 +79,28 @@ class LoraManager:
         """Called with the number of a worker that can no longer be made equal to the others."""
         self.on_change: Callable[[], None] = lambda: None
         """Called after the adapters have changed."""
+        self.threads = QueueThreads[tuple["Mapping[str, object]", "Sink"]](
+            lambda request: self._answer(*request), "lmi-manage"
+        )
+        """What has to be started, and stopped."""
 
-    def handle(self, body: Mapping[str, object], service: Service, sink: Sink) -> None:
+    def take(self, body: Mapping[str, object], sink: Sink) -> None:
+        """Take a request; its answer, or its error, goes to the sink. Never blocks.
+
+        Raises:
+            UnavailableError: too many wait; the sink is not used.
+        """
+        if self.threads.num_waiting() >= _MOST_WAITING:
+            raise UnavailableError(f"{_MOST_WAITING} management requests wait")
+        self.threads.put((body, sink))
+
+    def _answer(self, body: Mapping[str, object], sink: Sink) -> None:
+        try:
+            self.handle(body, sink)
+        except Exception as error:  # noqa: BLE001  it is this request's failure
+            refuse(error, sink, self.service.refused, "a management request cannot be answered")
+
+    def handle(self, body: Mapping[str, object], sink: Sink) -> None:
         """Answer a management request through its sink.
 
         Raises:
@@ -94,16 +115,16 @@ class LoraManager:
         if not self._is_enabled:
             raise HttpError(400, "LoRA is not enabled: set option.enable_lora=true")
         if kind == _LIST:
-            _answer(sink, self._page(body))
+            _reply(sink, self._page(body))
             return
         name = body.get("name")
         if not isinstance(name, str) or not name:
             raise HttpError(400, "name is missing; accepted: the name of an adapter")
         check_name("name", name)
         if kind == _SHOW:
-            _answer(sink, _info(self._get(name)))
+            _reply(sink, _info(self._get(name)))
             return
-        self._change(kind, name, body, service, sink)
+        self._change(kind, name, body, sink)
 
     def _page(self, body: Mapping[str, Any]) -> dict[str, object]:
         try:
@@ -125,13 +146,11 @@ class LoraManager:
             raise HttpError(404, f"adapter {printable(name)} is not registered; known: {known}")
         return self.adapters[name]
 
-    def _change(
-        self, kind: str, name: str, body: Mapping[str, object], service: Service, sink: Sink
-    ) -> None:
+    def _change(self, kind: str, name: str, body: Mapping[str, object], sink: Sink) -> None:
         # Not in turn, for which workers wait that start: a file system may take its time.
         after = self._wanted(kind, name, body)
         with self.adapters.turn:
-            error = self._change_all(self.adapters.get(name), after, service)
+            error = self._change_all(self.adapters.get(name), after)
             if error is None and after.src:
                 self.adapters.put(after)
             elif error is None:
@@ -146,16 +165,14 @@ class LoraManager:
         verbs = {_REGISTER: "registered", _UPDATE: "updated", _REMOVE: "unregistered"}
         status = f"Adapter {name} {verbs[kind]}"
         _log.info("%s", printable(status))
-        _answer(sink, {"status": status})
+        _reply(sink, {"status": status})
 
-    def _change_all(
-        self, before: Adapter | None, after: Adapter, service: Service
-    ) -> LmiError | None:
+    def _change_all(self, before: Adapter | None, after: Adapter) -> LmiError | None:
         """Change an adapter in all workers; if one refuses, undo it in the others."""
-        took, error = service.adapt(order_of(after, preload=after.preload))
+        took, error = self.service.adapt(order_of(after, preload=after.preload))
         if error is not None and took:
             undo = order_of(before or Adapter(after.name, ""))
-            undone, problem = service.adapt(undo, took)
+            undone, problem = self.service.adapt(undo, took)
             for index in set(took) - set(undone):
                 _log.error("worker %d: adapter %s: %s", index, printable(after.name), problem)
                 self.on_unequal(index)
@@ -228,33 +245,6 @@ class LoraManager:
         return folder
 
 
-class AdapterManagement:
-    """Hands management requests to a manager in a thread: a file system may take its time."""
-
-    def __init__(self, lora_manager: LoraManager, service: Service) -> None:
-        self._lora_manager, self._service = lora_manager, service
-        self.threads = QueueThreads[tuple["Mapping[str, object]", "Sink"]](
-            lambda request: self._answer(*request), "lmi-manage"
-        )
-        """What has to be started, and stopped."""
-
-    def take(self, body: Mapping[str, object], sink: Sink) -> None:
-        """Take a request; its answer, or its error, goes to the sink. Never blocks.
-
-        Raises:
-            UnavailableError: too many wait; the sink is not used.
-        """
-        if self.threads.num_waiting() >= _MOST_WAITING:
-            raise UnavailableError(f"{_MOST_WAITING} management requests wait")
-        self.threads.put((body, sink))
-
-    def _answer(self, body: Mapping[str, object], sink: Sink) -> None:
-        try:
-            self._lora_manager.handle(body, self._service, sink)
-        except Exception as error:  # noqa: BLE001  it is this request's failure
-            refuse(error, sink, self._service.refused, "a management request cannot be answered")
-
-
 def _info(adapter: Adapter) -> dict[str, object]:
     return {
         "name": adapter.name,
@@ -265,7 +255,7 @@ def _info(adapter: Adapter) -> dict[str, object]:
     }
 
 
-def _answer(sink: Sink, body: Mapping[str, object]) -> None:
+def _reply(sink: Sink, body: Mapping[str, object]) -> None:
     data = json.dumps(body).encode()
     headers = {"content-type": "application/json"}
     sink.send([HttpChunk(data, is_last=True, headers=headers)], is_last=True)

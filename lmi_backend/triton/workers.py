@@ -60,8 +60,6 @@ class WorkersModel:
     """A model with workers of its own, and an endpoint through which others share them."""
 
     service: Service
-    lora_manager: LoraManager
-    clients: Context
     endpoint: Endpoint
     devices: Reservation
     pool: Pool
@@ -69,10 +67,10 @@ class WorkersModel:
     """Time that the requests of an endpoint's clients have to end when the model is unloaded."""
 
     def context(self) -> Context:
-        return self.clients
+        return self.endpoint.context
 
     def change_adapter(self, body: Mapping[str, object], sink: Sink) -> None:
-        self.endpoint.management.take(body, sink)
+        self.endpoint.lora_manager.take(body, sink)
 
     def close(self) -> None:
         # First: Triton kills a stub that takes long.
@@ -191,15 +189,15 @@ def _start(
     devices: Reservation,
 ) -> WorkersModel:
     pool = Pool(plan, name, on_line)
-    config, roots = plan.config, plan.limits.adapter_roots
-    adapters = pool.adapters
-    lora_manager = LoraManager(adapters, roots, is_enabled=bool(roots), runs_code=config.runs_code)
-    lora_manager.model_names = (name, *config.served_names)
-    lora_manager.on_set, lora_manager.on_unequal = pool.note_adapter, pool.end_worker
+    config, adapters, roots = plan.config, pool.adapters, plan.limits.adapter_roots
     environment = {**os.environ, **plan.launch.environment}
     pool.on_start = partial(identify, adapters=adapters, config=config, environment=environment)
     stats = RequestStats(name, says_all=plan.log_requests)
     service = Service(pool, Limits.of(plan), stats, tracer_of(name, os.environ))
+    has_lora, runs_code = bool(roots), config.runs_code
+    lora_manager = LoraManager(adapters, service, roots, is_enabled=has_lora, runs_code=runs_code)
+    lora_manager.model_names = (name, *config.served_names)
+    lora_manager.on_set, lora_manager.on_unequal = pool.note_adapter, pool.end_worker
     capabilities = service.start()
     _log.info(
         "%s: %s %s serves up to %d requests at once, each up to %d tokens",
@@ -209,7 +207,7 @@ def _start(
         plan.max_requests,
         capabilities.max_model_len,
     )
-    context = Context(config.clients, adapters, config.runs_code, has_lora=bool(roots))
+    context = Context(config.clients, adapters, runs_code, has_lora=has_lora)
     model = _model_info(plan, name, capabilities, pool.start_seconds)
     state = StateView(
         model,
@@ -221,10 +219,10 @@ def _start(
         time.time(),
     )
     renew = partial(renew_worker, service, pool, plan.launch.load_timeout)
-    endpoint = Endpoint(model, service, lora_manager, context, state, renew)
+    endpoint = Endpoint(state, context, renew)
     endpoint.open()
     seconds = plan.limits.drain_seconds
-    return WorkersModel(service, lora_manager, context, endpoint, devices, pool, seconds)
+    return WorkersModel(service, endpoint, devices, pool, seconds)
 
 
 def _model_info(

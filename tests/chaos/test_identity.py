@@ -56,7 +56,7 @@ def serving(folder: Path, model: str = "") -> Iterator[tuple[Harness, Callable[.
     """Give a model of one worker with adapters, and what manages these."""
     with started(OPTIONS, folder) as echo:
         pool: Any = echo.pool
-        adapters = LoraManager(pool.adapters, (str(folder),), is_enabled=True)
+        adapters = LoraManager(pool.adapters, echo.service, (str(folder),), is_enabled=True)
         adapters.on_set = pool.note_adapter
         # The engine reads no model; whoever resumes an answer looks at its files.
         config = replace(echo.plan.config, model=model)
@@ -65,7 +65,7 @@ def serving(folder: Path, model: str = "") -> Iterator[tuple[Harness, Callable[.
 
         def manage(**body: object) -> None:
             answer = RecordingSink()
-            adapters.handle(body, echo.service, answer)
+            adapters.handle(body, answer)
             assert answer.wait().error is None
 
         yield echo, manage

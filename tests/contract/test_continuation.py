@@ -257,9 +257,9 @@ def test_answers_of_vllm_are_as_if_nothing_had_happened(engine: Harness) -> None
 
 def manage(engine: Harness, kind: str, **more: str) -> None:
     pool: Any = engine.pool
-    manager = LoraManager(pool.adapters, (str(TINY),), is_enabled=True)
+    manager = LoraManager(pool.adapters, engine.service, (str(TINY),), is_enabled=True)
     manager.on_set = pool.note_adapter
-    manager.handle({"requestType": kind, "name": "wrong", **more}, engine.service, RecordingSink())
+    manager.handle({"requestType": kind, "name": "wrong", **more}, RecordingSink())
 
 
 ALONE: dict[str, Sampling] = {

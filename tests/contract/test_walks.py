@@ -20,6 +20,7 @@ from lmi_backend.plan import plan_model
 from lmi_backend.pool.adapters import AdapterSet
 from lmi_backend.pool.command import LaunchContext, worker_command
 from lmi_backend.serving.lora import LoraManager
+from lmi_backend.serving.service import Service
 from lmi_backend.triton import workers
 from tests.support.answers.streams import request_of
 from tests.support.doubles.buffering import Front
@@ -124,8 +125,10 @@ def walks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Met]]:
         yield server.walks
 
 
-def _lora_manager(root: Path, adapters: AdapterSet, *_: object, **more: bool) -> LoraManager:
-    return LoraManager(adapters, (str(root),), **more | {"is_enabled": True})
+def _lora_manager(
+    root: Path, adapters: AdapterSet, service: Service, _: object, **more: bool
+) -> LoraManager:
+    return LoraManager(adapters, service, (str(root),), **more | {"is_enabled": True})
 
 
 def _run(server: Server) -> None:

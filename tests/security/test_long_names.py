@@ -189,39 +189,39 @@ def test_adapters_cannot_be_registered_without_end(
     monkeypatch.setattr("lmi_backend.serving.lora._MOST", 50)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "adapter_config.json").write_text("{}")
-    lora_manager = LoraManager(AdapterSet(), (str(tmp_path),), is_enabled=True)
+    lora_manager = LoraManager(AdapterSet(), _Service(), (str(tmp_path),), is_enabled=True)  # type: ignore[arg-type]
     register = {"requestType": "REGISTER_ADAPTER", "src": "a"}
     for number in range(50):
-        lora_manager.handle(register | {"name": str(number)}, _Service(), _Sink())  # type: ignore[arg-type]
+        lora_manager.handle(register | {"name": str(number)}, _Sink())
     with pytest.raises(RequestError, match="control character"):
-        lora_manager.handle(register | {"name": FORGED}, _Service(), _Sink())  # type: ignore[arg-type]
+        lora_manager.handle(register | {"name": FORGED}, _Sink())
     with pytest.raises(HttpError, match="unregister one first"):
-        lora_manager.handle(register | {"name": "more"}, _Service(), _Sink())  # type: ignore[arg-type]
+        lora_manager.handle(register | {"name": "more"}, _Sink())
     assert len(lora_manager.adapters) == 50
     assert all(message.isprintable() for message in caplog.messages)
     look = {"requestType": "DESCRIBE_ADAPTER"}
     with pytest.raises(RequestError, match="too long"):
-        lora_manager.handle(look | {"name": LONG}, _Service(), _Sink())  # type: ignore[arg-type]
+        lora_manager.handle(look | {"name": LONG}, _Sink())
     with pytest.raises(HttpError) as unknown:
-        lora_manager.handle(look | {"name": LONG[:500]}, _Service(), _Sink())  # type: ignore[arg-type]
+        lora_manager.handle(look | {"name": LONG[:500]}, _Sink())
     assert "and 30 more" in str(unknown.value)
     assert len(str(unknown.value)) < 3000
 
 
 @pytest.mark.parametrize("src", ["a/" * 500_000, "b" * 5000, "c" * 300], ids=len)
 def test_a_folder_of_a_megabyte_is_refused(tmp_path: Path, src: str) -> None:
-    lora_manager = LoraManager(AdapterSet(), (str(tmp_path),), is_enabled=True)
+    lora_manager = LoraManager(AdapterSet(), _Service(), (str(tmp_path),), is_enabled=True)  # type: ignore[arg-type]
     body = {"requestType": "REGISTER_ADAPTER", "name": "n", "src": src}
     with pytest.raises(HttpError) as refusal:
-        lora_manager.handle(body, _Service(), _Sink())  # type: ignore[arg-type]
+        lora_manager.handle(body, _Sink())
     assert len(str(refusal.value)) < 500
 
 
 @pytest.mark.parametrize("limit", [float("inf"), "9" * 100_000], ids=["infinite", "digits"])
 def test_a_page_without_end_is_refused(tmp_path: Path, limit: Any) -> None:
-    lora_manager = LoraManager(AdapterSet(), (str(tmp_path),), is_enabled=True)
+    lora_manager = LoraManager(AdapterSet(), _Service(), (str(tmp_path),), is_enabled=True)  # type: ignore[arg-type]
     with pytest.raises(HttpError, match="whole numbers"):
-        lora_manager.handle({"requestType": "LIST_ADAPTERS", "limit": limit}, _Service(), _Sink())  # type: ignore[arg-type]
+        lora_manager.handle({"requestType": "LIST_ADAPTERS", "limit": limit}, _Sink())
 
 
 def test_many_prompts_may_share_an_adapter() -> None:

@@ -76,12 +76,12 @@ def open_endpoint(
         info: what else is said of the model (`ModelInfo`), to who connects first, too.
     """
     service = Service(workers, limits_of(8, 8))
-    lora = LoraManager(AdapterSet.of(adapters), (), is_enabled=True)
+    lora = LoraManager(AdapterSet.of(adapters), service, (), is_enabled=True)
     model = ModelInfo(name=name, engine="vllm", version="1", max_model_len=100, **info)
     shown: dict[str, Any] = {"plan": {}, "redact": str, "log": lambda _: [], **state}
     view = StateView(model=model, service=service, lora_manager=lora, started_at=1.0, **shown)
     renew = partial(renew_worker, service, service.workers, 1)  # type: ignore[arg-type]
-    one = Endpoint(model, service, lora, context or Context(), view, renew)
+    one = Endpoint(view, context or Context(), renew)
     one.open()
     return one
 

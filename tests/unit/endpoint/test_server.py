@@ -55,7 +55,7 @@ def _bug(*_: Any, **__: Any) -> Any:
         ("service.submit", msg.Submit(8, (GenerateRequest("b"),)), msg.Failure),
         ("service.submit", msg.SubmitHttp(8, HttpRequest("/v1/models", b"")), msg.Failure),
         ("lora_manager.handle", msg.Manage(8, {}), msg.Failure),
-        ("management.take", msg.Manage(8, {}), msg.Failure),
+        ("lora_manager.take", msg.Manage(8, {}), msg.Failure),
         ("service.health", msg.AskHealth(), msg.Health),
         ("_state.values", msg.AskState(), msg.State),
         ("_state.brief", msg.AskState(is_brief=True), msg.State),

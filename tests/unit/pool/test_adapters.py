@@ -104,7 +104,7 @@ class Served:
         self.pool = Pool(plan(text), "m", lambda *_: None)
         self.pool.on_start = lambda _worker: self.step("it is identified")
         self.service = Service(self.pool, limits_of(8, 8))
-        self.manager = LoraManager(self.pool.adapters, (str(roots),), is_enabled=True)
+        self.manager = LoraManager(self.pool.adapters, self.service, (str(roots),), is_enabled=True)
         self.manager.on_set = self.pool.note_adapter
         self.manager.on_unequal = self.pool.end_worker
 
@@ -118,7 +118,7 @@ class Served:
 
     def change(self, kind: str, name: str, **body: Any) -> RecordingSink:
         asked = {"requestType": f"{kind}_ADAPTER", "name": name, **body}
-        self.manager.handle(asked, self.service, sink := RecordingSink())
+        self.manager.handle(asked, sink := RecordingSink())
         return sink.wait()
 
     @property

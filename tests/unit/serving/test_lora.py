@@ -1,6 +1,5 @@
 """Managing LoRA adapters, with an engine that is told to be there."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 from lmi_backend.errors import EngineError, HttpError, LmiError, RequestError, UnavailableError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.pool.adapters import AdapterSet
-from lmi_backend.serving.lora import AdapterManagement, LoraManager
+from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.request_state import FAULT
 from tests.support.servers.harness import RecordingSink
 
@@ -22,6 +21,7 @@ class Engine:
         self.workers: list[dict[str, str]] = [{} for _ in range(workers)]
         """Of each worker: the folders of the adapters that it has."""
         self.error, self.refusing = error, refusing or range(workers)
+        self.refusals: list[LmiError] = []
 
     def adapt(
         self, order: msg.SetAdapter, only: list[int] | None = None
@@ -38,6 +38,9 @@ class Engine:
         has_all = len(took) == len(self.workers if only is None else only)
         return took, None if has_all else self.error
 
+    def refused(self, error: LmiError) -> None:
+        self.refusals.append(error)
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
@@ -47,14 +50,23 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "adapters"
 
 
+def manager_of(root: Path | None = None, **settings: Any) -> LoraManager:
+    """Return a manager of adapters; where there is a folder of them, it knows the first."""
+    roots = () if root is None else (str(root),)
+    adapters = AdapterSet.of({"one": f"{root}/one"} if root else {})
+    service: Any = Engine()
+    return LoraManager(adapters, service, roots, **{"is_enabled": True, **settings})
+
+
 @pytest.fixture
 def lora_manager(root: Path) -> LoraManager:
-    return LoraManager(AdapterSet.of({"one": str(root / "one")}), (str(root),), is_enabled=True)
+    return manager_of(root)
 
 
 def ask(lora_manager: LoraManager, kind: str, engine: Engine | None = None, **body: Any) -> Any:
     sink = RecordingSink()
-    lora_manager.handle({"requestType": kind} | body, engine or Engine(), sink)  # type: ignore[arg-type]
+    lora_manager.service = engine or Engine()  # type: ignore[assignment]
+    lora_manager.handle({"requestType": kind} | body, sink)
     if sink.error is not None:
         raise sink.error
     return sink.answer[1]
@@ -78,9 +90,7 @@ def test_an_adapter_is_registered_used_and_forgotten(lora_manager: LoraManager, 
 
 
 def test_a_description_says_whether_there_is_code(root: Path) -> None:
-    lora_manager = LoraManager(
-        AdapterSet.of({"one": str(root / "one")}), (str(root),), is_enabled=True, runs_code=True
-    )
+    lora_manager = manager_of(root, runs_code=True)
     (root / "two" / "model.py").write_text("")
     ask(lora_manager, "REGISTER_ADAPTER", name="b", src="two")
     listed = ask(lora_manager, "LIST_ADAPTERS")["adapters"]
@@ -175,9 +185,8 @@ def test_what_the_engine_cannot_load_is_not_registered(lora_manager: LoraManager
 
 
 def test_without_lora_nothing_is_managed() -> None:
-    lora_manager = LoraManager(AdapterSet(), (), is_enabled=False)
     with pytest.raises(HttpError, match=r"option\.enable_lora"):
-        ask(lora_manager, "LIST_ADAPTERS")
+        ask(manager_of(is_enabled=False), "LIST_ADAPTERS")
 
 
 def test_what_one_worker_refuses_none_has(lora_manager: LoraManager) -> None:
@@ -243,55 +252,29 @@ def test_an_adapter_that_is_pinned_stays_so_when_it_is_loaded_in_place(
     assert engine.asked[-1].pin
 
 
-class Sink:
-    """Notes what a request fails with."""
-
-    error: LmiError | None = None
-
-    def fail(self, error: LmiError) -> None:
-        self.error = error
-
-
-class Adapters:
-    """Takes the place of the adapters and of the service; each request fails."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-        self.refusals: list[LmiError] = []
-
-    def handle(self, _body: Mapping[str, object], _service: object, _sink: Sink) -> None:
-        raise self.error
-
-    def refused(self, error: LmiError) -> None:
-        self.refusals.append(error)
-
-
-def management(error: Exception) -> tuple[AdapterManagement, Adapters]:
-    """Return one whose thread is not started: `threads.step` does its work."""
-    adapters: Any = Adapters(error)
-    return AdapterManagement(adapters, adapters), adapters
-
-
 def test_a_hundred_requests_wait_and_no_more() -> None:
-    made, _ = management(EngineError("wrong"))
+    """Its thread is not started: `threads.step` does its work."""
+    waits, sink = manager_of(), RecordingSink()
     for _ in range(100):
-        made.take({}, Sink())  # type: ignore[arg-type]
+        waits.take({}, sink)
     with pytest.raises(UnavailableError):
-        made.take({}, Sink())  # type: ignore[arg-type]
-    made.threads.step()
-    made.take({}, Sink())  # type: ignore[arg-type]
+        waits.take({}, sink)
+    waits.threads.step()
+    waits.take({}, sink)
 
 
 @pytest.mark.parametrize(
     ("error", "text"), [(EngineError("wrong"), "wrong"), (ValueError("a secret"), FAULT)]
 )
 def test_a_failure_is_the_requests_and_a_defect_stays_in_the_log(
-    error: Exception, text: str
+    error: Exception, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, adapters = management(error)
-    sink = Sink()
-    made.take({}, sink)  # type: ignore[arg-type]
+    def fail(*_: object) -> None:
+        raise error
+
+    made, sink = manager_of(), RecordingSink()
+    monkeypatch.setattr(made, "handle", fail)
+    made.take({}, sink)
     made.threads.step()
-    (failure,) = adapters.refusals
-    assert sink.error is failure
-    assert str(failure) == text
+    assert made.service.refusals == [sink.error]  # type: ignore[attr-defined]
+    assert str(sink.error) == text
