@@ -181,7 +181,7 @@ class Admission:
         tenants = self.queued.values()
         most = max(tenants, key=lambda each: each.waiting / each.weight, default=own)
         left = (most.waiting - state.width) / most.weight
-        if most is own or left < (own.waiting + state.width) / own.weight:
+        if left < (own.waiting + state.width) / own.weight:
             return []
         displaced: list[RequestState] = []
         for *_, queued in reversed(most.queue):
@@ -221,7 +221,7 @@ class Admission:
         own = self.tenants.get(state.tenant) or self._new_tenant(state.tenant)
         most = self.tenants[other.tenant]
         less = (most.waiting - other.width) / most.weight
-        return own is not most and (own.waiting + state.width) / own.weight <= less
+        return (own.waiting + state.width) / own.weight <= less
 
     def next(self, capacity: int) -> RequestState | None:
         """Return the request that starts now and leaves the queue; None where there is no capacity.

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from lmi_backend.generation import Chunk
-    from lmi_backend.resume.progress import Progress
     from lmi_backend.serving.admission import Limits
     from lmi_backend.serving.request_state import RequestState
     from lmi_backend.serving.stats import RequestStats
@@ -69,16 +68,6 @@ class Dispatch:
         self.released = QueueThreads[Any](lambda item: self.send(*item), "lmi-start")
         """What had to wait, each with the worker it is to be sent to now."""
 
-    def progress(self, message: object, state: RequestState) -> Progress | None:
-        """Return what is to be kept of a new request; None if it never resumes."""
-        hands_on = state.direct is not None and state.direct.keeps_ids
-        return self.resumption.progress(message, state.width, hands_on=hands_on)
-
-    @property
-    def num_waiting(self) -> int:
-        """Answers of the requests that were sent to no worker yet."""
-        return self.admission.waiting
-
     def enter(self, state: RequestState, *, may_wait: bool) -> SendsFrames | None:
         """Admit a request; return the worker to send it to now, or None if it is queued.
 
@@ -92,7 +81,7 @@ class Dispatch:
             try:
                 worker = self._claim(state)
             except UnavailableError as error:
-                self._workers.note_queue(self.num_waiting, str(error))
+                self._workers.note_queue(self.admission.waiting, str(error))
                 wait_until = self.resumption.wait_until(self._workers.ready_in) if may_wait else 0.0
                 if not wait_until:
                     raise
@@ -105,7 +94,7 @@ class Dispatch:
             state.expires_at = wait_until
             self.admission.enqueue(state)
             self.release()
-            self._workers.note_queue(self.num_waiting)
+            self._workers.note_queue(self.admission.waiting)
         return worker
 
     def _displaced(self, state: RequestState) -> dict[RequestState, str]:
@@ -114,7 +103,7 @@ class Dispatch:
             if state.due != math.inf or state.tpot != math.inf:
                 displaced |= self.promises.check(state, self._workers.capacity())
         except UnavailableError as error:
-            self._workers.note_queue(self.num_waiting, str(error))
+            self._workers.note_queue(self.admission.waiting, str(error))
             raise
         return displaced
 

@@ -258,7 +258,9 @@ class Service:
             raise StoppingError("the server is stopping")
         # Packed first: what cannot be packed must not leave a state behind.
         state.frame = encode_request(message)
-        state.progress = self.dispatch.progress(message, state)
+        hands_on = state.direct is not None and state.direct.keeps_ids
+        resumption = self.dispatch.resumption
+        state.progress = resumption.progress(message, state.width, hands_on=hands_on)
         state.size = sum(map(len, state.frame))
         with self._lock:
             self._limits.check_size(state.size, self.large, state.tenant)
@@ -298,7 +300,7 @@ class Service:
 
     def snapshot(self) -> StatsSnapshot:
         with self._lock:
-            workers, num_waiting = self.workers.stats(), self.dispatch.num_waiting
+            workers, num_waiting = self.workers.stats(), self.dispatch.admission.waiting
             now = self._stats.snapshot(len(self.states), workers, num_waiting)
             resumption, choice = self.dispatch.resumption, self.dispatch.choice
             now.moved, now.repeated_tokens = resumption.num_resumed, resumption.num_repeated
