@@ -32,7 +32,7 @@ from lmi_backend.threads import guarded_thread
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lmi_backend.pool.reader import Listener
+    from lmi_backend.pool.pool import Listener
     from lmi_backend.serving.request_state import Sink
 
 _log = logging.getLogger(__name__)

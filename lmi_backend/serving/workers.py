@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from lmi_backend.ipc import messages as msg
     from lmi_backend.ipc.engine import Capabilities
     from lmi_backend.ipc.frames import Frame
+    from lmi_backend.pool.pool import Listener
     from lmi_backend.pool.rank_group import WorkerStats
-    from lmi_backend.pool.reader import Listener
     from lmi_backend.pool.slot import Slot
 
 

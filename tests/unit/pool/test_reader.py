@@ -9,7 +9,7 @@ import pytest
 from lmi_backend.errors import EngineDeadError, WorkerError
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.messages import Failure, FromWorker, Heartbeat
-from lmi_backend.pool.reader import Reader
+from lmi_backend.pool.pool import Reader
 from lmi_backend.pool.slot import Slot, SlotState
 
 BEAT = Heartbeat(EngineStats())
