@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from lmi_backend.ipc.survivor import Files
     from lmi_backend.plan import EnginePlan
 
 _log = logging.getLogger(__name__)
@@ -72,6 +73,8 @@ class StartingWorker:
         self._memory_kills = memory_kills()
         self.token = self.folder = ""
         """What it and the stub prove to know, and its private folder."""
+        self.files: Files = ()
+        """Those of the model when it was launched."""
         self.connections: dict[int, Connection] = {}
         self._proceed: msg.Proceed | None = None
         """What a spare waits for."""

@@ -71,12 +71,12 @@ class Pool:
         self.slots = slots_of(plan, name)
         self._scaler: Scaler | None = None
         self.closing = threading.Event()
-        self._spares = Spares.of(plan, self.launch)
+        self._spares = Spares(plan, self.launch)
         self.start_seconds = 0.0
         """What the longest start of a worker took."""
         self._folder = Path(tempfile.mkdtemp(prefix="lmi-", dir=os.environ.get(RUN_DIR_VARIABLE)))
         link_package(self._folder)
-        self._survivors = Survivors.of(plan, name, self._folder)
+        self._survivors = Survivors(plan, name, self._folder)
 
     def start(self, listener: Listener) -> Capabilities:
         """Start the workers that always run; `listener` gets the messages of all.
@@ -198,7 +198,6 @@ class Pool:
     def start_slot(self, slot: Slot) -> None:
         began = time.monotonic()
         _log.info("worker %s starts: %s", slot.name, self._plan.what)
-        files = self._survivors.files()
         launched, worker = self._ready(slot)
         try:
             self.on_start(worker)
@@ -213,7 +212,7 @@ class Pool:
             return
         seconds = time.monotonic() - began
         self.start_seconds = max(self.start_seconds, seconds, self._survivors.start_seconds)
-        self._survivors.note(slot, launched, files, self.start_seconds)
+        self._survivors.note(slot, launched, self.start_seconds)
         _log.info("worker %s is ready after %.1f s, pid %d", slot.name, seconds, worker.pid)
         self._spares.replenish(slot)
 
@@ -227,7 +226,8 @@ class Pool:
         return launched, launched.ready()
 
     def launch(self, slot: Slot) -> StartingWorker:
-        return launch(
+        files = self._survivors.files()
+        launched = launch(
             self._plan,
             slot.index,
             name=slot.name,
@@ -236,6 +236,8 @@ class Pool:
             is_cancelled=self.closing.is_set,
             return_to=self._survivors.place(slot.index),
         )
+        launched.files = files
+        return launched
 
     def _run_slot(self, slot: Slot, listener: Listener) -> None:
         work = partial(self._keep_running, slot, listener)

@@ -11,8 +11,6 @@ import logging
 import os
 import threading
 import time
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import WorkerStartError
@@ -22,10 +20,8 @@ from lmi_backend.printable import GIB
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from lmi_backend.engine_config import EngineConfig
-    from lmi_backend.ipc.survivor import Files
     from lmi_backend.plan import EnginePlan
     from lmi_backend.pool.launch import StartingWorker
     from lmi_backend.pool.slot import Slot
@@ -42,47 +38,23 @@ _MOST_FAILURES: Final = 2
 """Spares of a slot that failed, after which it gets no more."""
 
 
-@dataclass(frozen=True)
-class _Spare:
-    launch: StartingWorker
-    files: Files
-    """Those of the model when it was made."""
-
-
 class Spares:
-    """The spares of a pool, at most one for a slot.
+    """The spares of a pool, at most one for a slot; the first slots have one."""
 
-    Args:
-        number: of the slots that have one: the first ones.
-        loaded_bytes: which a spare takes that has loaded the model; 0: none loads it.
-    """
-
-    def __init__(
-        self,
-        number: int,
-        launch: Callable[[Slot], StartingWorker],
-        config: EngineConfig,
-        loaded_bytes: int = 0,
-        environment: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        self._number, self._launch, self._config = number, launch, config
-        self._loaded_bytes, self._environment = loaded_bytes, environment
+    def __init__(self, plan: EnginePlan, launch: Callable[[Slot], StartingWorker]) -> None:
+        self._settings, self._config, self._launch = plan.launch, plan.config, launch
+        self._environment = {**os.environ, **plan.launch.environment}
         self._lock = threading.Lock()
-        self.spares: dict[int, _Spare | None] = {}
+        self.spares: dict[int, StartingWorker | None] = {}
         """Of each slot that has one; None while it is made."""
         self.keepers: list[threading.Thread] = []
         self._failures: dict[int, int] = {}
         self._closing = threading.Event()
 
-    @classmethod
-    def of(cls, plan: EnginePlan, launch: Callable[[Slot], StartingWorker]) -> Spares:
-        environment = {**os.environ, **plan.launch.environment}
-        number, loaded_bytes = plan.launch.spare_workers, plan.launch.spare_bytes
-        return cls(number, launch, plan.config, loaded_bytes, environment)
-
     def replenish(self, slot: Slot) -> None:
         """Make a spare for a slot whose worker is ready, if it is to have one and has none."""
-        if slot.index >= self._number or self._failures.get(slot.index, 0) >= _MOST_FAILURES:
+        has_failed = self._failures.get(slot.index, 0) >= _MOST_FAILURES
+        if slot.index >= self._settings.spare_workers or has_failed:
             return
         with self._lock:
             if slot.index in self.spares or self._closing.is_set():
@@ -108,9 +80,9 @@ class Spares:
             reason = "the model's files have changed"
         if reason:
             _log.info("worker %s: its spare is not used: %s", slot.name, reason)
-            spare.launch.kill()
+            spare.kill()
             return None
-        return spare.launch
+        return spare
 
     def close(self) -> None:
         self._closing.set()
@@ -118,7 +90,7 @@ class Spares:
             left, self.spares = list(self.spares.values()), {}
         for spare in left:
             if spare is not None:
-                spare.launch.kill()
+                spare.kill()
         for keeper in self.keepers:
             keeper.join(_END_SECONDS)
 
@@ -135,12 +107,12 @@ class Spares:
                 if is_lost:
                     self._remove(slot)
             if spare is not None and is_lost:
-                spare.launch.kill()
+                spare.kill()
             if is_lost and not self._closing.is_set():
                 self._failures[slot.index] = self._failures.get(slot.index, 0) + 1
                 _log.warning("worker %s has no spare: %s", slot.name, error)
 
-    def _make(self, slot: Slot) -> _Spare:
+    def _make(self, slot: Slot) -> StartingWorker:
         available = host_memory().available
         if available < LEAST_MEMORY:
             raise WorkerStartError(
@@ -148,28 +120,27 @@ class Spares:
                 "are wanted (option.spare_workers)"
             )
         began = time.monotonic()
-        files, launched = files_of(self._config, self._environment), self._launch(slot)
-        spare = _Spare(launched, files)
+        spare = self._launch(slot)
         # What failed once may have failed because of it.
-        loaded = self._loaded_bytes * self._number
+        loaded = self._settings.spare_bytes * self._settings.spare_workers
         has_room = bool(loaded) and available - loaded >= LEAST_MEMORY
         # A model that is nowhere here may change while nobody sees it.
-        is_seen = bool(files) or not self._config.model
+        is_seen = bool(spare.files) or not self._config.model
         loads = has_room and is_seen and not self._failures.get(slot.index)
         try:
-            launched.prepare(loads=loads)
+            spare.prepare(loads=loads)
             self._add(slot, spare)
         except BaseException:
-            launched.kill()
+            spare.kill()
             raise
         seconds = time.monotonic() - began
         what = "which has loaded the model" if loads else "without the model"
         _log.info(
-            "worker %s has a spare after %.1f s, pid %d, %s", slot.name, seconds, launched.pid, what
+            "worker %s has a spare after %.1f s, pid %d, %s", slot.name, seconds, spare.pid, what
         )
         return spare
 
-    def _add(self, slot: Slot, spare: _Spare) -> None:
+    def _add(self, slot: Slot, spare: StartingWorker) -> None:
         with self._lock:
             if self._closing.is_set():
                 raise WorkerStartError("the server is stopping")
@@ -179,7 +150,7 @@ class Spares:
         del self.spares[slot.index]
         slot.has_spare = False
 
-    def _watch(self, slot: Slot, spare: _Spare) -> None:
+    def _watch(self, slot: Slot, spare: StartingWorker) -> None:
         """Wait until a spare is used; raise WorkerStartError where its process has exited."""
         while not self._closing.wait(_WATCH_SECONDS) and self.spares.get(slot.index) is spare:
-            spare.launch.check()
+            spare.check()

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import os
 import shutil
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,32 +41,26 @@ _SECONDS: Final = 30.0
 """For a worker to return, which tries every 50 ms."""
 
 
-@dataclass
 class Survivors:
     """Those of one model.
 
     Args:
         folder: the private folder of this stub's workers.
-        run: the folder of the `serve`; None where workers end with their stub.
     """
 
-    plan: EnginePlan
-    model: str
-    folder: Path
-    run: Path | None
-    start_seconds: float = 0.0
-    """What the longest start took of those that a dead stub has left, and that fit."""
-    _is_over: bool = False
-    """Whether all workers are to end with this stub."""
-    _records: dict[int, SurvivorRecord] = field(default_factory=dict)
-    """Those that a dead stub has left, and that fit."""
-    _folders: set[str] = field(default_factory=set)
-    """Private folders of those that this stub has taken over, or has tried to."""
-
-    @classmethod
-    def of(cls, plan: EnginePlan, model: str, folder: Path) -> Survivors:
+    def __init__(self, plan: EnginePlan, model: str, folder: Path) -> None:
+        self.plan, self.model, self.folder = plan, model, folder
         run = os.environ.get(RUN_DIR_VARIABLE)
-        return cls(plan, model, folder, Path(run) if run and _may_survive(plan) else None)
+        self.run = Path(run) if run and _may_survive(plan) else None
+        """The folder of the `serve`; None where workers end with their stub."""
+        self.start_seconds = 0.0
+        """What the longest start took of those that a dead stub has left, and that fit."""
+        self._is_over = False
+        """Whether all workers are to end with this stub."""
+        self._records: dict[int, SurvivorRecord] = {}
+        """Those that a dead stub has left, and that fit."""
+        self._folders: set[str] = set()
+        """Private folders of those that this stub has taken over, or has tried to."""
 
     def place(self, index: int) -> str:
         """Return where a worker comes back to; empty if it stops with its stub."""
@@ -140,20 +134,18 @@ class Survivors:
         process = AdoptedProcess(record.worker, record.shared, command, on_line)
         start = start_message(self.plan, slot.name, place.text)
         launched = StartingWorker(self.plan, slot.name, process, start, is_cancelled, _SECONDS)
-        launched.folder = record.folder
+        launched.folder, launched.files = record.folder, record.files
         with listen(self.plan, place.socket) as (listener, _):
             launched.accept(listener, record.token)
         return launched
 
-    def note(
-        self, slot: Slot, launched: StartingWorker, files: Files, start_seconds: float
-    ) -> None:
-        """Write down a worker that is ready, with the files of the model when it was loaded."""
+    def note(self, slot: Slot, launched: StartingWorker, start_seconds: float) -> None:
+        """Write down a worker that is ready."""
         if self.run is None or self._is_over or not launched.may_return:
             return
         place = Place.of(self.run, self.model, slot.index)
         # A model that is nowhere here may change while nobody sees it.
-        if not files and self.plan.config.model:
+        if not launched.files and self.plan.config.model:
             place.clear()
             return
         record = SurvivorRecord(
@@ -161,7 +153,7 @@ class Survivors:
             OneProcess.of(os.getpid()),
             launched.token,
             self._key(slot.index),
-            files,
+            launched.files,
             launched.shared,
             launched.folder,
             str(self.folder),

@@ -7,7 +7,6 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -98,7 +97,7 @@ class Served:
         self.on_step: Callable[[str], None] = lambda _name: None
         self.started: list[Worker] = []
         monkeypatch.setattr(module, "launch", self.launch)
-        monkeypatch.setattr(module, "Survivors", SimpleNamespace(of=lambda *_: self.survivors))
+        monkeypatch.setattr(module, "Survivors", lambda *_: self.survivors)
         self.survivors = Survivors()
         text = f"option.spare_workers=0\nminWorkers={count}"
         self.pool = Pool(plan(text), "m", lambda *_: None)

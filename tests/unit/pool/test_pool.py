@@ -3,7 +3,6 @@
 import math
 import threading
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,7 +109,7 @@ def make(launched: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]
         return Worker(name)
 
     def made(text: str, survivors: Survivors = NONE_LEFT) -> Pool:
-        monkeypatch.setattr(module, "Survivors", SimpleNamespace(of=lambda *_: survivors))
+        monkeypatch.setattr(module, "Survivors", lambda *_: survivors)
         pools.append(Pool(plan(f"option.spare_workers=0\n{text}"), "m", lambda *_: None))
         return pools[-1]
 

@@ -9,10 +9,13 @@ import pytest
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.errors import WorkerStartError
+from lmi_backend.ipc.survivor import Files
+from lmi_backend.plan.engine_plan import EnginePlan, Launch
 from lmi_backend.plan.hardware import HostMemory
 from lmi_backend.pool import spares
 from lmi_backend.pool.slot import Slot, SlotState
 from lmi_backend.pool.spares import Spares
+from lmi_backend.pool.survivors import files_of
 from tests.support.run.waiting import wait_for
 
 
@@ -21,8 +24,8 @@ class Prepared:
 
     pid = 1
 
-    def __init__(self, fails: str = "") -> None:
-        self._fails = fails
+    def __init__(self, files: Files, fails: str) -> None:
+        self.files, self._fails = files, fails
         self.is_killed = threading.Event()
         self.loads: bool | None = None
         self.has_exited = False
@@ -53,14 +56,19 @@ def make(launched: list[Prepared], tmp_path: Path) -> Make:
     def made(
         fails: str = "", loaded_bytes: int = 0, model: str = str(tmp_path), **arguments: str
     ) -> tuple[Spares, Slot]:
-        def launch(*_: object) -> Prepared:
-            launched.append(Prepared(fails))
-            return launched[-1]
-
         config = EngineConfig(model=model, arguments=arguments)
         slot = Slot(0, "m/0", is_extra=False, state=SlotState.READY)
         cache = {"HF_HUB_CACHE": str(tmp_path)}
-        return Spares(1, launch, config, loaded_bytes, cache), slot  # type: ignore[arg-type]
+        settings = Launch(
+            python="python", environment=cache, spare_workers=1, spare_bytes=loaded_bytes
+        )
+        plan = EnginePlan(engine="vllm", config=config, launch=settings)
+
+        def launch(*_: object) -> Prepared:
+            launched.append(Prepared(files_of(config, cache), fails))
+            return launched[-1]
+
+        return Spares(plan, launch), slot  # type: ignore[arg-type]
 
     (tmp_path / "config.json").write_text("{}")
     return made
