@@ -15,7 +15,6 @@ from lmi_backend.engine_config import Identity
 from lmi_backend.errors import RequestError, WorkerError
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.ipc.frames import Frame, FrameDecoder
 from lmi_backend.ipc.messages import failure_of
 from lmi_backend.pool import pool as module
@@ -28,18 +27,17 @@ from tests.support.run.waiting import HANG_SECONDS, wait_for
 from tests.support.servers.harness import RecordingSink
 from tests.unit.plan.test_planner import plan
 from tests.unit.pool.test_pool import Survivors
+from tests.unit.pool.test_pool import Worker as ReadyWorker
 
 Step = Callable[[], None]
 
 
-class Worker:
+class Worker(ReadyWorker):
     """A worker that keeps the adapters that it is told, and may refuse one."""
 
-    pid, takes_requests, unsent_bytes, is_broken = 1, True, 0, False
-    capabilities = Capabilities("echo", "1", 10)
-
     def __init__(self, name: str, on_step: Callable[[str], None], **adapters: str) -> None:
-        self.name, self._on_step = name, on_step
+        super().__init__(name)
+        self._on_step = on_step
         self.identity = Identity(adapters=dict(adapters))
         self.adapters = dict(adapters)
         self.refuses = ""
@@ -82,12 +80,6 @@ class Worker:
 
     def kill(self) -> None:
         self._answers.put(None)
-
-    def reap(self, _error: WorkerError) -> str:
-        return "was told to end"
-
-    def stop(self, _seconds: float) -> None:
-        self.kill()
 
 
 class Served:

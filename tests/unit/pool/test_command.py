@@ -10,6 +10,7 @@ from lmi_backend.plan.engine_plan import EnginePlan, Launch, Parallel
 from lmi_backend.pool.command import (
     CORES_VARIABLE,
     LaunchContext,
+    WorkerCommand,
     link_package,
     readable,
     worker_command,
@@ -21,21 +22,28 @@ NIXL_PORT = "VLLM_NIXL_SIDE_CHANNEL_PORT"
 _HEADERS = "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"
 
 
-def environment(
+def command_of(
     inherited: Mapping[str, str] = {},
     index: int = 0,
     engine: str = "vllm",
     environment: Mapping[str, str] = {},
+    config: EngineConfig = CONFIG,
     **parallel: Any,
-) -> dict[str, str]:
+) -> WorkerCommand:
     made = EnginePlan(
         engine=engine,
-        config=CONFIG,
+        config=config,
         launch=Launch(python="/e/bin/python", environment=environment),
         parallel=Parallel(**parallel),
     )
-    place = LaunchContext(index, SOCKET.parent, str(SOCKET), "secret")
+    place = LaunchContext(index, SOCKET.parent, str(SOCKET), "secret", 29400)
     command = worker_command(made, place, inherited)
+    assert "secret" not in " ".join(command.argv)
+    return command
+
+
+def environment(*given: Any, **named: Any) -> dict[str, str]:
+    command = command_of(*given, **named)
     assert command.argv == (
         "/e/bin/python",
         "-m",
@@ -43,7 +51,6 @@ def environment(
         "--connect",
         "/run/x/0.sock",
     )
-    assert "secret" not in " ".join(command.argv)
     return dict(command.environment)
 
 
@@ -141,30 +148,19 @@ def test_workers_on_the_cpu_have_cores_of_their_own(monkeypatch: pytest.MonkeyPa
 
 def test_ranks_learn_where_they_meet_and_others_nothing() -> None:
     assert "MASTER_ADDR" not in environment()
-    parallel = Parallel(mode="mpi", mpirun="mpirun")
-    made = EnginePlan(engine="vllm", config=CONFIG, launch=Launch(python="/p"), parallel=parallel)
-    own = worker_command(
-        made, LaunchContext(0, Path("/run"), "/run/0.sock", "t", 29400), {}
-    ).environment
+    own = command_of(mode="mpi", mpirun="mpirun").environment
     assert (own["MASTER_ADDR"], own["MASTER_PORT"]) == ("127.0.0.1", "29400")
 
 
 def test_other_nodes_get_what_the_worker_adds_but_the_token_is_not_on_the_command_line() -> None:
-    made = EnginePlan(
-        engine="vllm",
-        config=CONFIG,
-        launch=Launch(python="/p", environment={"HF_HOME": "/models"}),
-        parallel=Parallel(mode="mpi", mpirun="mpirun", tensor_parallel_degree=4, hosts=("a", "b")),
-    )
-    command = worker_command(
-        made, LaunchContext(0, Path("/run"), "a:1", "secret", 29400), {"X": "1"}
-    )
+    nodes = {"tensor_parallel_degree": 4, "hosts": ("a", "b")}
+    own = {"HF_HOME": "/models"}
+    command = command_of({"X": "1"}, environment=own, mode="mpi", mpirun="mpirun", **nodes)
     words = " ".join(command.argv)
     assert "--host a:2,b:2" in words
     forwarded = {each.split()[0] for each in words.split(" -x ")[1:]}
     assert {"LMI_BACKEND_TOKEN", "HF_HOME", "PYTHONPATH", "CUDA_VISIBLE_DEVICES"} <= forwarded
     assert "X" not in forwarded
-    assert "secret" not in words
     assert command.environment["X"] == "1"
 
 
@@ -207,14 +203,10 @@ def test_ports_that_are_said_are_the_first_workers(
 
 
 def test_workers_whose_kv_blocks_travel_have_ports_of_their_own() -> None:
-    made = EnginePlan(
-        engine="vllm",
-        config=EngineConfig(model="m", passthrough={"kv_transfer_config": "{}"}),
-        launch=Launch(python="/e/bin/python", environment={"MASTER_PORT": "29500"}),
-        parallel=Parallel(device_groups=(("0",), ("1",))),
-    )
+    config = EngineConfig(model="m", passthrough={"kv_transfer_config": "{}"})
+    own, groups = {"MASTER_PORT": "29500"}, (("0",), ("1",))
     first, second = (
-        worker_command(made, LaunchContext(index, SOCKET.parent, str(SOCKET), "t"), {}).environment
+        environment(index=index, config=config, environment=own, device_groups=groups)
         for index in (0, 1)
     )
     assert NIXL_PORT not in first

@@ -17,6 +17,7 @@ from lmi_backend.pool.pool import Pool
 from lmi_backend.pool.slot import Slot
 from tests.support.run.waiting import wait_for
 from tests.unit.plan.test_planner import plan
+from tests.unit.pool.test_reader import Listener
 
 
 class Worker:
@@ -24,14 +25,14 @@ class Worker:
 
     pid, takes_requests, unsent_bytes, is_broken = 1, True, 0, False
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str = "m/0") -> None:
         self.name = name
         self.capabilities = Capabilities("echo", "1", 10)
         self.identity = Identity()
-        self._is_over = threading.Event()
+        self.is_over = threading.Event()
 
     def read(self) -> list[FromWorker]:
-        self._is_over.wait(60)
+        self.is_over.wait(60)
         raise WorkerError("gone")
 
     def ready(self) -> "Worker":
@@ -39,7 +40,7 @@ class Worker:
         return self
 
     def kill(self) -> None:
-        self._is_over.set()
+        self.is_over.set()
 
     def stop(self, _seconds: float) -> None:
         self.kill()
@@ -79,16 +80,6 @@ class Survivors:
 
 
 NONE_LEFT = Survivors()
-
-
-class Listener:
-    """Hears of the workers of a pool."""
-
-    def on_messages(self, messages: list[FromWorker]) -> None: ...
-
-    def on_death(self, index: int, error: Exception) -> None: ...
-
-    def on_ready(self) -> None: ...
 
 
 Make = Callable[..., Pool]

@@ -11,20 +11,10 @@ from lmi_backend.plan.engine_plan import Scaling
 from lmi_backend.pool.scaling import Scaler, slot_to_end, slot_to_start
 from lmi_backend.pool.slot import Slot, SlotState
 from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.unit.pool.test_pool import Worker
 
 NOW = 1000.0
 SCALING = Scaling(min_workers=1, max_idle_time=60)
-
-
-class Worker:
-    """A worker that is ready, and notes that it was told to end."""
-
-    takes_requests = True
-    unsent_bytes = 0
-    ended = 0
-
-    def stop(self, seconds: float) -> None:
-        self.ended += 1
 
 
 def slot(index: int, *, is_ready: bool = True, idle: float = 0.0, **fields: Any) -> Slot:
@@ -96,7 +86,7 @@ def test_a_queue_starts_workers_and_idleness_ends_them(caplog: pytest.LogCapture
     assert "worker model/1 is added, now 2 of maxWorkers 3: 3 requests wait" in caplog.text
     worker = Worker()
     slots[1].fill(worker)  # type: ignore[arg-type]
-    wait_for(lambda: worker.ended)
+    wait_for(worker.is_over.is_set)
     scaler.stop()
     assert (slots[1].is_wanted, slots[1].worker) == (False, None)
     assert "worker model/1 is stopped, now 1 of minWorkers 1: no request for 0 s" in caplog.text

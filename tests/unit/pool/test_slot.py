@@ -9,16 +9,10 @@ import pytest
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.messages import Failure, Heartbeat
 from lmi_backend.pool.slot import Slot, SlotState, health_of
+from tests.unit.pool.test_pool import Worker
 
 NOW = 10_000.0
 LOCK = threading.Lock()
-
-
-class Worker:
-    """A worker that is ready."""
-
-    takes_requests = True
-    unsent_bytes = 0
 
 
 @pytest.fixture(autouse=True)
