@@ -1,5 +1,6 @@
 """Workers of a `Service` that answer, die and come back when the test says so."""
 
+from collections.abc import Callable
 from typing import Any
 
 from lmi_backend.engine_config import Identity
@@ -33,6 +34,8 @@ class ScriptedWorkers:
         self.num_unwanted = 0
         """How many of those that are not alive are not to run."""
         self.queue_notes: list[tuple[int, str]] = []
+        self.claims: list[Callable[[Any], object]] = []
+        """What is done with the worker of the next claim, and of those after it."""
 
     def start(self, listener: Any) -> Any:
         self.listener = listener
@@ -50,6 +53,8 @@ class ScriptedWorkers:
         alive = [_Worker(self, index) for index, lives in enumerate(self.is_alive) if lives]
         if (worker := choose(alive)) is None:
             raise UnavailableError("no worker is ready")
+        if self.claims:
+            self.claims.pop(0)(worker)
         self.outstanding[worker.index] += width
         self.assigned[worker.index] += width
         return worker.index, worker

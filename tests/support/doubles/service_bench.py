@@ -7,6 +7,7 @@ from lmi_backend.errors import LmiError
 from lmi_backend.generation import Chunk, Delta, GenerateRequest
 from lmi_backend.serving.admission import OPEN_BYTES, Limits
 from lmi_backend.serving.new_requests import Sender
+from lmi_backend.serving.request_state import RequestState
 from lmi_backend.serving.service import Service
 from lmi_backend.serving.spans import RequestTracer
 from tests.support.doubles.scripted_workers import ScriptedWorkers
@@ -37,6 +38,12 @@ class Sink:
 
     def is_cancelled(self) -> bool:
         return self.has_gone
+
+
+def state_of(sink: Any = None, number: int = 1, **fields: Any) -> RequestState:
+    """Return the state of a request for one answer, unless something else is said."""
+    own = {"deadline": 9e9, "width": 1, "n": 1, **fields}
+    return RequestState(number, sink or Sink(), **own)
 
 
 def limits_of(

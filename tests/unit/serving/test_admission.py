@@ -12,7 +12,7 @@ import pytest
 from lmi_backend.errors import CancelledError, RequestError, UnavailableError
 from lmi_backend.serving.admission import Admission, tenant_key
 from lmi_backend.serving.request_state import RequestState
-from tests.support.doubles.service_bench import limits_of
+from tests.support.doubles.service_bench import limits_of, state_of
 from tests.support.doubles.simulated_engines import BLOCK_TOKENS, SimulatedRequest, Simulation, text
 
 NO_PLACE = 0
@@ -38,9 +38,8 @@ class Queue:
         count = self._counts[tenant] = self._counts.get(tenant, 0) + 1
         number = len(self.names) + 1
         self.names[number] = f"{tenant}{count}"
-        state = RequestState(number, None, deadline=9e9, width=width, n=1)  # type: ignore[arg-type]
-        state.tenant, state.priority, state.size = tenant, priority, size or width * TOKEN
-        return state
+        fields = {"tenant": tenant, "priority": priority, "size": size or width * TOKEN}
+        return state_of(number=number, width=width, **fields)
 
     def enqueue(self, tenant: str, times: int = 1, **what: Any) -> list[RequestState]:
         queued = [self.request(tenant, **what) for _ in range(times)]

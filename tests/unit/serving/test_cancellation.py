@@ -10,6 +10,7 @@ import pytest
 from lmi_backend.errors import CancelledError, DeadlineError, LmiError
 from lmi_backend.serving.cancellation import CancellationPoller
 from lmi_backend.serving.request_state import RequestState
+from tests.support.doubles.service_bench import state_of
 from tests.support.run.waiting import HANG_SECONDS, nothing_more, wait_for
 
 
@@ -27,8 +28,7 @@ class Client:
 
 
 def request(number: int, client: Client, seconds: float = 60) -> RequestState:
-    deadline = time.monotonic() + seconds
-    return RequestState(number, client, deadline=deadline, width=1, n=1)  # type: ignore[arg-type]
+    return state_of(client, number, deadline=time.monotonic() + seconds)
 
 
 @contextmanager

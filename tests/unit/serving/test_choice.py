@@ -11,6 +11,7 @@ from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.serving.choice import Choice
 from lmi_backend.serving.prefixes import prompt_of
 from lmi_backend.serving.request_state import RequestState
+from tests.support.doubles.service_bench import state_of
 from tests.support.doubles.simulated_engines import (
     Conversations,
     Simulation,
@@ -36,7 +37,7 @@ class Bench:
 
     def send(self, *messages: str, session: str = "", size: int = 0) -> RequestState:
         """Send a request; its messages are as long as their names say."""
-        state = RequestState(1, None, deadline=9e9, width=1, n=1)  # type: ignore[arg-type]
+        state = state_of()
         pieces = [b"{%b" % (each.encode() * 20) for each in messages]
         state.prompt = prompt_of(pieces, size or sum(map(len, pieces)), session)
         return self.place(state)
@@ -77,15 +78,14 @@ def test_a_prompt_that_nobody_knows_goes_to_the_least_busy(
     fields: list[dict[str, Any]], chosen: int, threshold: int
 ) -> None:
     workers: list[Any] = [worker(index, **each) for index, each in enumerate(fields)]
-    state = RequestState(1, None, deadline=9e9, width=1, n=1)  # type: ignore[arg-type]
+    state = state_of()
     if threshold:
         state.prompt = prompt_of([b"{" * 100], 100)
     assert Choice(threshold, 100).choose(state, workers) is workers[chosen]
 
 
 def test_a_command_goes_to_its_worker_or_to_none() -> None:
-    bench, state = Bench(2), RequestState(1, None, deadline=9e9, width=1, n=1)  # type: ignore[arg-type]
-    state.only = 1
+    bench, state = Bench(2), state_of(only=1)
     assert bench.choice.choose(state, bench.workers) is bench.workers[1]
     assert bench.choice.choose(state, bench.workers[:1]) is None
     assert bench.choice.choose(state, []) is None

@@ -158,11 +158,8 @@ def test_an_answer_that_is_complete_when_its_worker_dies_is_an_answer(is_sent: b
     """All of it comes, and the worker dies, before who sent the request has the lock again."""
     bench = Bench(migration_timeout=None)
     bench.fill(RUNNING + 2)
-    claim = bench.workers.claim
 
-    def claim_fast(width: int, choose: Any) -> tuple[int, Any]:
-        bench.workers.claim = claim  # type: ignore[method-assign]
-        index, worker = claim(width, choose)
+    def be_fast(worker: Any) -> None:
         send = worker.send_frame
 
         def send_frame(frame: Frame) -> None:
@@ -172,10 +169,9 @@ def test_an_answer_that_is_complete_when_its_worker_dies_is_an_answer(is_sent: b
             if is_sent:
                 bench.send_answers()
 
-        worker.send_frame = send_frame  # type: ignore[method-assign]
-        return index, worker
+        worker.send_frame = send_frame
 
-    bench.workers.claim = claim_fast  # type: ignore[method-assign, assignment]
+    bench.workers.claims.append(be_fast)
     bench.workers.answer(1)
     bench.settle()
     bench.workers.revive(0)
@@ -199,17 +195,8 @@ def test_a_request_that_cannot_be_brought_to_a_worker_ends_alone(
 ) -> None:
     bench = Bench()
     bench.fill(RUNNING + 2)
-    claim = bench.workers.claim
-
-    def claim_once(width: int, choose: Any) -> tuple[int, Any]:
-        bench.workers.claim = claim  # type: ignore[method-assign]
-        if place == "claim":
-            _bug()
-        index, worker = claim(width, choose)
-        worker.send_frame = _bug  # type: ignore[method-assign]
-        return index, worker
-
-    bench.workers.claim = claim_once  # type: ignore[method-assign, assignment]
+    fault = {"claim": _bug, "send_frame": lambda worker: setattr(worker, "send_frame", _bug)}
+    bench.workers.claims.append(fault[place])
     bench.answer(1)
     assert bench.sinks[RUNNING].ends == ["EngineError"]
     assert "request '4': the request cannot be brought to a worker" in caplog.text
@@ -305,15 +292,12 @@ def test_a_worker_that_does_not_read_does_not_stop_the_senders() -> None:
     sinks = [Sink() for _ in range(RUNNING + 2)]
     for sink in sinks:
         service.submit((GenerateRequest("a"),), sink)
-    claim = workers.claim
 
-    def claim_stuck(width: int, choose: Any) -> tuple[int, object]:
-        index, worker = claim(width, choose)
+    def be_stuck(worker: Any) -> None:
         send = worker.send_frame
-        worker.send_frame = lambda frame: may_read.wait(HANG_SECONDS) and send(frame)  # type: ignore[method-assign]
-        return index, worker
+        worker.send_frame = lambda frame: may_read.wait(HANG_SECONDS) and send(frame)
 
-    workers.claim = claim_stuck  # type: ignore[method-assign, assignment]
+    workers.claims += [be_stuck] * 2
     for number in (1, 2, 3):
         workers.answer(number)
     wait_for(lambda: all(sink.ends for sink in sinks[:3]))

@@ -6,38 +6,18 @@ from typing import Any
 import pytest
 
 from lmi_backend.endpoint.connection import ClientConnection, ClientSink
-from lmi_backend.errors import LmiError
-from lmi_backend.generation import Chunk, Delta, GenerateRequest, HttpChunk, HttpRequest, Token
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, Token
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import append_event, outputs_of
 from lmi_backend.ipc.frames import FrameDecoder
 from lmi_backend.resume.progress import Progress
 from lmi_backend.tokenization import pack, unpack
 from tests.support.doubles.service_bench import Bench
+from tests.support.servers.harness import RecordingSink
 
 BODY = HttpRequest("/v1/chat/completions", b'{"stream": true}')
 HEADERS = {"content-type": "text/event-stream"}
 FRONT_END, ALIAS, TRITON = "the front end", "an alias model", "Triton"
-
-
-class TritonClient:
-    """Keeps what a client of Triton's ports would get."""
-
-    request_id = ""
-
-    def __init__(self) -> None:
-        self.received: list[bytes] = []
-
-    def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        self.received += [
-            chunk.data if isinstance(chunk, HttpChunk) else chunk.text.encode() for chunk in chunks
-        ]
-
-    def fail(self, error: LmiError) -> None:
-        self.received.append(str(error).encode())
-
-    def is_cancelled(self) -> bool:
-        return False
 
 
 class Client:
@@ -51,7 +31,7 @@ class Client:
         self._connection.keeps_ids = kind == FRONT_END
         is_tritons = kind == TRITON
         self.sinks: list[Any] = [
-            TritonClient() if is_tritons else ClientSink(self._connection, 10 + number)
+            RecordingSink() if is_tritons else ClientSink(self._connection, 10 + number)
             for number in (1, 2)
         ]
         for sink in self.sinks:
@@ -140,8 +120,8 @@ def test_each_client_gets_the_same(kind: str, work: Any, first: Any, event: Any,
             client.hear(step, in_columns=in_columns)
     ours, others = clients
     if kind == TRITON:
-        assert [each.received for each in ours.sinks] == [each.received for each in others.sinks]
-        assert b"[DONE]" in ours.sinks[1].received[-1]
+        assert [each.deltas for each in ours.sinks] == [each.deltas for each in others.sinks]
+        assert "[DONE]" in str(ours.sinks[1].deltas[-1])
     else:
         assert ours.messages == others.messages
         assert [each.id for each in ours.messages].count(12) == 4
@@ -231,7 +211,7 @@ def test_who_has_left_gets_nothing() -> None:
         (ALIAS, Progress, "add"),
         (ALIAS, ClientSink, "store"),
         (TRITON, Progress, "add"),
-        (TRITON, TritonClient, "send"),
+        (TRITON, RecordingSink, "send"),
     ],
 )
 def test_what_cannot_be_handed_on_is_one_requests_failure(

@@ -19,7 +19,7 @@ from lmi_backend.serving.new_requests import Sender
 from lmi_backend.serving.promises import Promises, Trend
 from lmi_backend.serving.request_state import RequestState
 from lmi_backend.serving.stats import RequestStats
-from tests.support.doubles.service_bench import Bench, Sink, limits_of
+from tests.support.doubles.service_bench import Bench, Sink, limits_of, state_of
 from tests.support.doubles.simulated_engines import SimulatedRequest, Simulation, Speed, text
 
 ANSWER, STEP, MOST = 60, 0.025, 16
@@ -91,16 +91,7 @@ class Gate:
 
     def request(self, ttft: int = 0, tpot: int = 0, tenant: str = "") -> RequestState:
         self._count += 1
-        state = RequestState(
-            self._count,
-            None,  # type: ignore[arg-type]
-            deadline=math.inf,
-            width=1,
-            n=1,
-            tenant=tenant,
-            size=40,
-            began=self.now,
-        )
+        state = state_of(number=self._count, tenant=tenant, size=40, began=self.now)
         state.promise(ttft, tpot, self.limits.requests, math.inf)
         return state
 

@@ -2,15 +2,12 @@
 
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import Delta, HttpChunk
-from lmi_backend.serving.request_state import RequestState, outcome_of
-
-
-def state(width: int = 1) -> RequestState:
-    return RequestState(1, None, deadline=9e9, width=width, n=width)  # type: ignore[arg-type]
+from lmi_backend.serving.request_state import outcome_of
+from tests.support.doubles.service_bench import state_of
 
 
 def test_chunks_of_one_answer_share_a_response_and_those_of_two_do_not() -> None:
-    request = state(width=2)
+    request = state_of(width=2, n=2)
     for chunk in (Delta("a", 1), Delta("x", 1, index=1), Delta("b", 1)):
         request.add(chunk)
     chunks, error = request.take()
@@ -23,7 +20,7 @@ def test_chunks_of_one_answer_share_a_response_and_those_of_two_do_not() -> None
 
 
 def test_it_is_complete_when_every_answer_is() -> None:
-    request = state(width=2)
+    request = state_of(width=2, n=2)
     request.add(Delta("a", 1, "stop"))
     assert not request.is_complete
     request.add(Delta("b", 1, "length", index=1))
@@ -32,7 +29,7 @@ def test_it_is_complete_when_every_answer_is() -> None:
 
 
 def test_parts_of_a_body_are_joined_too() -> None:
-    request = state()
+    request = state_of()
     request.add(HttpChunk(b"a", headers={"x": "1"}))
     request.add(HttpChunk(b"b", is_last=True))
     ((chunk,), _) = request.take()
@@ -41,7 +38,7 @@ def test_parts_of_a_body_are_joined_too() -> None:
 
 
 def test_what_nobody_wants_any_more_is_dropped_and_the_error_is_not() -> None:
-    request = state()
+    request = state_of()
     request.add(Delta("a", 1))
     request.error = error = EngineError("why")
     request.drop()

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
@@ -21,24 +22,27 @@ HEADERS = {"traceparent": f"00-{TRACE:032x}-{PARENT:016x}-01", "tracestate": "a=
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
 
 
-@pytest.fixture
-def exporter() -> InMemorySpanExporter:
-    return InMemorySpanExporter()
+class Traced(Bench):
+    """A service whose requests are traced."""
+
+    def __init__(self, count: int = 1, exporter: Any = None, **settings: Any) -> None:
+        self.exporter = exporter or InMemorySpanExporter()
+        super().__init__(count, tracer=RequestTracer("m", self.exporter), **settings)
+
+    def spans(self) -> tuple[ReadableSpan, ...]:
+        """End the service, and return what was sent to the collector until then."""
+        self.service.close()
+        return tuple(self.exporter.get_finished_spans())
 
 
-def spans_in(bench: Bench, exporter: InMemorySpanExporter) -> tuple[ReadableSpan, ...]:
-    bench.service.close()
-    return exporter.get_finished_spans()
-
-
-def test_an_answer_is_a_span_whose_parent_is_the_clients(exporter: InMemorySpanExporter) -> None:
-    bench = Bench(tracer=RequestTracer("m", exporter))
+def test_an_answer_is_a_span_whose_parent_is_the_clients() -> None:
+    bench = Traced()
     bench.service.submit((GenerateRequest("a", trace_headers=HEADERS),), Sink("mine"))
     bench.settle()
     (number,) = bench.open()
     sent = bench.workers.sent[number].requests[0].trace_headers
     bench.answer(number)
-    (span,) = spans_in(bench, exporter)
+    (span,) = bench.spans()
     assert span.name == "text_completion m"
     assert span.parent is not None
     assert span.context is not None
@@ -54,39 +58,39 @@ def test_an_answer_is_a_span_whose_parent_is_the_clients(exporter: InMemorySpanE
     assert [event.name for event in span.events] == ["started"]
 
 
-def test_a_call_names_its_operation(exporter: InMemorySpanExporter) -> None:
-    bench = Bench(tracer=RequestTracer("m", exporter))
+def test_a_call_names_its_operation() -> None:
+    bench = Traced()
     for path in ("/v1/chat/completions", "/v1/rerank", "/v1/completions"):
         bench.service.submit(HttpRequest(path, b"{}", {"accept": "*/*"}), Sink())
     sent = [message.request.headers for message in bench.workers.sent.values()]
     assert all(each.keys() == {"accept", "traceparent"} for each in sent)
     bench.settle()
     bench.answer(*bench.open())
-    names = [span.name for span in spans_in(bench, exporter)]
+    names = [span.name for span in bench.spans()]
     assert names == ["chat m", "rerank m", "text_completion m"]
 
 
-def test_a_pause_is_an_event(exporter: InMemorySpanExporter) -> None:
-    bench = Bench(2, tracer=RequestTracer("m", exporter), migration_timeout=None)
+def test_a_pause_is_an_event() -> None:
+    bench = Traced(2, migration_timeout=None)
     bench.submit()
     bench.workers.die(0)
     bench.settle()
     bench.answer(*bench.open())
-    (span,) = spans_in(bench, exporter)
+    (span,) = bench.spans()
     events = {event.name: event.attributes for event in span.events}
     assert list(events) == ["started", "paused", "resumed"]
     assert (events["started"], events["resumed"]) == ({"worker": "model/0"}, {"worker": "model/1"})
     assert span.status.is_ok
 
 
-def test_a_refusal_is_a_span_with_its_code(exporter: InMemorySpanExporter) -> None:
-    bench = Bench(waiting=0, capacity=1, tracer=RequestTracer("m", exporter))
+def test_a_refusal_is_a_span_with_its_code() -> None:
+    bench = Traced(waiting=0, capacity=1)
     bench.submit()
     with pytest.raises(UnavailableError):
         bench.submit()
     bench.settle()
     bench.answer(*bench.open())
-    refused, *answered = spans_in(bench, exporter)
+    refused, *answered = bench.spans()
     assert refused.attributes is not None
     assert not refused.status.is_ok
     assert refused.attributes["error.type"] == "unavailable"
@@ -102,18 +106,17 @@ def test_a_collector_that_hangs_keeps_no_model_loaded(monkeypatch: pytest.Monkey
             may_go_on.wait(HANG_SECONDS)
             return super().export(spans)
 
-    exporter = Hanging()
-    bench = Bench(tracer=RequestTracer("m", exporter))
+    bench = Traced(exporter=Hanging())
     bench.submit()
     bench.settle()
     bench.answer(*bench.open())
-    assert spans_in(bench, exporter) == ()
+    assert bench.spans() == ()
     may_go_on.set()
-    wait_for(exporter.get_finished_spans)
+    wait_for(bench.exporter.get_finished_spans)
 
 
-def test_a_span_has_nothing_that_a_client_wrote(exporter: InMemorySpanExporter) -> None:
-    bench = Bench(tracer=RequestTracer("m", exporter))
+def test_a_span_has_nothing_that_a_client_wrote() -> None:
+    bench = Traced()
     deep = {"extra": [[]]}
     for _ in range(600):
         deep = {"a secret prompt": deep}
@@ -123,7 +126,7 @@ def test_a_span_has_nothing_that_a_client_wrote(exporter: InMemorySpanExporter) 
     bench.service.submit((GenerateRequest("a secret prompt"),), Sink())
     bench.workers.die(0)
     bench.settle()
-    refused, failed = spans_in(bench, exporter)
+    refused, failed = bench.spans()
     assert "secret" not in refused.to_json() + failed.to_json()
     assert (refused.status.description, failed.status.description) == (None, "it died")
 

@@ -6,18 +6,8 @@ import pytest
 
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import Delta
-from lmi_backend.serving.request_state import RequestState
 from lmi_backend.serving.stats import Histogram, RequestStats
-
-
-class Sink:
-    def __init__(self, request_id: str) -> None:
-        self.request_id = request_id
-
-
-def _session(request_id: str = "r") -> RequestState:
-    sink = Sink(request_id)
-    return RequestState(1, sink, deadline=9e9, width=1, n=1)  # type: ignore[arg-type]
+from tests.support.doubles.service_bench import Sink, state_of
 
 
 def test_a_histogram_counts_up_to_its_edges() -> None:
@@ -29,7 +19,7 @@ def test_a_histogram_counts_up_to_its_edges() -> None:
 
 
 def test_tokens_of_one_response_share_its_time() -> None:
-    stats, state = RequestStats(), _session()
+    stats, state = RequestStats(), state_of()
     state.began -= 4
     stats.sent(state, [Delta("a", 1)])
     state.sent_at -= 0.8
@@ -43,7 +33,7 @@ def test_tokens_of_one_response_share_its_time() -> None:
 
 
 def test_a_whole_answer_has_a_first_token_where_the_engine_tells() -> None:
-    stats, state = RequestStats(), _session()
+    stats, state = RequestStats(), state_of()
     state.began -= 4
     stats.sent(state, [Delta("abcde", 5, "length", decode_seconds=3.0)])
     stats.ended(state, "length")
@@ -54,7 +44,7 @@ def test_a_whole_answer_has_a_first_token_where_the_engine_tells() -> None:
 
 
 def test_an_error_has_no_first_token() -> None:
-    stats, state = RequestStats(), _session()
+    stats, state = RequestStats(), state_of()
     stats.sent(state, [])
     stats.ended(state, "internal")
     now = stats.snapshot(0, [])
@@ -62,13 +52,13 @@ def test_an_error_has_no_first_token() -> None:
 
 
 def test_the_lengths_of_what_was_answered() -> None:
-    stats, whole, failed = RequestStats(), _session(), _session()
+    stats, whole, failed = RequestStats(), state_of(), state_of()
     stats.sent(whole, [Delta("a", 12, "stop", num_prompt_tokens=900)])
     stats.ended(whole, "stop")
     stats.sent(failed, [Delta("a", 5)])
     failed.error = EngineError("it broke")
     stats.ended(failed, "internal")
-    stats.ended(_session(), "stop")
+    stats.ended(state_of(), "stop")
     now = stats.snapshot(0, [])
     assert (now.prompt_lengths.count, now.prompt_lengths.total) == (1, 900)
     assert (now.answer_lengths.count, now.answer_lengths.total) == (1, 12)
@@ -78,7 +68,7 @@ def test_the_lengths_of_what_was_answered() -> None:
 
 def test_only_failures_are_said_unless_all_are_wanted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    quiet, failed = _session(), _session("a b\n")
+    quiet, failed = state_of(Sink("r")), state_of(Sink("a b\n"))
     failed.error = EngineError("it broke")
     stats = RequestStats("m")
     stats.ended(quiet, "stop")
