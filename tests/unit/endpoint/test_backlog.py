@@ -14,9 +14,14 @@ EVENTS = msg.Events([1, 2, 1], [LARGE, b"two", b"more"], [ID, ID, ID])
 
 
 def _unread(*messages: msg.ToClient, most: int = UNREAD_BYTES_IN_ALL) -> set[int]:
+    return Backlog().count(messages, most)
+
+
+def _counted(*messages: msg.ToClient) -> Backlog:
     backlog = Backlog()
     backlog.messages += messages
-    return backlog.count(messages, most)
+    backlog.count(messages, UNREAD_BYTES_IN_ALL)
+    return backlog
 
 
 def test_an_answer_is_unread_when_more_comes_after_too_much() -> None:
@@ -56,9 +61,7 @@ def test_only_the_dropped_answers_chunks_are_left_out(rest: int) -> None:
     welcome = msg.Done(0)
     failure = msg.Failure(1, "engine", "what ends it is kept")
     others = [msg.Output(3, HttpChunk(LARGE)) for _ in range(rest)]
-    backlog = Backlog()
-    backlog.messages += [EVENTS, welcome, msg.Output(1, Delta("a")), failure, *others]
-    backlog.count(backlog.messages, UNREAD_BYTES_IN_ALL)
+    backlog = _counted(EVENTS, welcome, msg.Output(1, Delta("a")), failure, *others)
     backlog.drop({1})
     assert (len(backlog.messages) == 3) == (rest == 0)
     sent: list[msg.ToClient] = []
@@ -72,9 +75,7 @@ def test_of_deltas_in_columns_those_of_dropped_answers_are_left_out() -> None:
     messages: list[msg.ToClient] = []
     for number in (1, 2, 1):
         append_event(messages, number, Delta("a", 1, ids=ID))
-    backlog = Backlog()
-    backlog.messages += messages
-    backlog.count(messages, UNREAD_BYTES_IN_ALL)
+    backlog = _counted(*messages)
     backlog.drop({1})
     assert [outputs for each in backlog.next_frame() for outputs in outputs_of(each)] == [  # type: ignore[arg-type]
         msg.Output(2, Delta("a", 1, ids=ID))
@@ -84,9 +85,7 @@ def test_of_deltas_in_columns_those_of_dropped_answers_are_left_out() -> None:
 
 def test_a_frame_takes_about_a_mebibyte() -> None:
     messages = [msg.Output(each, HttpChunk(b"x" * 400_000)) for each in range(5)]
-    backlog = Backlog()
-    backlog.messages += [EVENTS, *messages]
-    backlog.count(backlog.messages, UNREAD_BYTES_IN_ALL)
+    backlog = _counted(EVENTS, *messages)
     assert [len(backlog.next_frame()) for _ in range(4)] == [1, 3, 2, 0]
 
 

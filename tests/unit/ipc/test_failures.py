@@ -9,6 +9,7 @@ from lmi_backend.errors import (
     EngineDeadError,
     EngineError,
     HttpError,
+    LateError,
     LmiError,
     RequestError,
     StoppingError,
@@ -21,6 +22,13 @@ from lmi_backend.ipc.messages import error_of, failure_of
 PLAIN = (
     EngineError, EngineDeadError, StoppingError, UnavailableError, CancelledError, DeadlineError,
 )  # fmt: skip
+ERRORS = (
+    *(kind("why: é") for kind in PLAIN),
+    RequestError("is bad", field="top_k", value="x", accepted="a number"),
+    HttpError(404, '{"error": "none"}'),
+    LateError("too late", 12),
+)
+"""One of each kind."""
 
 
 def crossed(error: LmiError) -> LmiError:
@@ -31,24 +39,13 @@ def crossed(error: LmiError) -> LmiError:
     return error_of(failure)
 
 
-@pytest.mark.parametrize("kind", PLAIN)
-def test_kind_and_text_arrive(kind: type[LmiError]) -> None:
-    error = crossed(kind("why: é"))
-    assert type(error) is kind
-    assert (str(error), error.code, error.retryable) == ("why: é", kind.code, kind.retryable)
-
-
-def test_a_refused_field_keeps_its_name() -> None:
-    error = RequestError("is bad", field="top_k", value="x", accepted="a number")
+@pytest.mark.parametrize("error", ERRORS, ids=lambda each: type(each).__name__)
+def test_an_error_arrives_as_it_was(error: LmiError) -> None:
     arrived = crossed(error)
-    assert isinstance(arrived, RequestError)
-    assert (arrived.field, str(arrived)) == ("top_k", str(error))
-
-
-def test_an_http_error_keeps_its_status_and_body() -> None:
-    arrived = crossed(HttpError(404, '{"error": "none"}'))
-    assert isinstance(arrived, HttpError)
-    assert (arrived.status, str(arrived), arrived.code) == (404, '{"error": "none"}', "NOT_FOUND")
+    assert type(arrived) is type(error)
+    for name in ("code", "retryable", "outcome", "field", "status", "seconds"):
+        assert getattr(arrived, name, None) == getattr(error, name, None)
+    assert str(arrived) == str(error)
 
 
 def test_what_has_no_kind_is_the_engines() -> None:

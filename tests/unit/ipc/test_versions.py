@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import cast
@@ -31,9 +31,7 @@ BOTH = (
 )
 
 
-@pytest.fixture
-def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    yield from short_folder(monkeypatch)
+folder = pytest.fixture(short_folder)
 
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:

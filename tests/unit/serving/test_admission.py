@@ -15,7 +15,6 @@ from lmi_backend.serving.request_state import RequestState
 from tests.support.doubles.service_bench import limits_of, state_of
 from tests.support.doubles.simulated_engines import BLOCK_TOKENS, SimulatedRequest, Simulation, text
 
-NO_PLACE = 0
 TOKEN = 4
 """Bytes that count as a token of a prompt."""
 
@@ -231,14 +230,6 @@ def test_with_a_free_place_nothing_waits_but_who_comes_later_does_not_overtake()
     assert not admission.is_free(4)
 
 
-def test_no_worker_is_as_good_as_a_place() -> None:
-    """What waits is told at once that there is none, as a new request is."""
-    queue = Queue(make())
-    queue.enqueue("a", 3)
-    assert queue.admission.is_free(NO_PLACE)
-    assert queue.starts(NO_PLACE) == ["a1", "a2", "a3"]
-
-
 def test_of_who_has_nothing_open_little_is_remembered() -> None:
     queue = Queue(make())
     queued = [state for n in range(300) for state in queue.enqueue(f"t{n}", 2)]
@@ -278,18 +269,6 @@ def full(**weights: int) -> Queue:
         queue.admission.started(queue.request("flood"))
     queue.enqueue("flood", 4)
     return queue
-
-
-def test_who_fills_the_queue_gives_way() -> None:
-    queue = full()
-    (displaced,) = queue.admission.displaced_by(queue.request("b"))
-    assert queue.names[displaced.id] == "flood6"
-
-
-def test_who_fills_the_queue_does_not_displace_itself() -> None:
-    queue = full()
-    with pytest.raises(UnavailableError, match="the queue is full"):
-        queue.admission.displaced_by(queue.request("flood"))
 
 
 def test_weight_counts_for_places_too() -> None:

@@ -14,8 +14,9 @@ from lmi_backend.serving.metrics import (
     series_names,
     vllm_series_names,
 )
-from lmi_backend.serving.request_state import RequestState, outcome_of
+from lmi_backend.serving.request_state import outcome_of
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
+from tests.support.doubles.service_bench import state_of
 
 WORKERS = [
     WorkerStats(
@@ -42,7 +43,7 @@ WORKERS = [
 
 def snapshot(waiting: int = 0, workers: list[WorkerStats] = WORKERS) -> StatsSnapshot:
     stats = RequestStats()
-    state = RequestState(1, None, deadline=9e9, width=1, n=1)  # type: ignore[arg-type]
+    state = state_of()
     stats.sent(state, [Delta("a", 1, num_prompt_tokens=3)])
     stats.sent(state, [Delta("b", 2, "stop", num_prompt_tokens=3)])
     stats.ended(state, "stop")
@@ -53,15 +54,6 @@ def test_every_family_has_series_and_every_series_a_family() -> None:
     now = snapshot()
     made = {name for name, _ in gauges_and_counters("m", now) | histograms("m", now)}
     assert made == {series for name in FAMILIES for series in series_names(name)}
-
-
-def test_a_request_is_counted_by_how_it_ended() -> None:
-    series = gauges_and_counters("m", snapshot())
-    own = (("model", "m"),)
-    assert series["lmi_requests_total", (*own, ("outcome", "stop"))] == 1
-    assert series["lmi_responses_total", own] == 2
-    assert series["lmi_generation_tokens_total", own] == 3
-    assert series["lmi_prompt_tokens_total", own] == 3
 
 
 def test_a_worker_has_its_number() -> None:
@@ -114,6 +106,7 @@ def test_what_vllm_has_too_has_its_names_and_labels() -> None:
     now = snapshot()
     ours = gauges_and_counters("m", now) | histograms("m", now)
     series = as_vllm(ours, "1")
+    assert ours["lmi_responses_total", (("model", "m"),)] == 2
     own = (("model", "m"), ("version", "1"), ("model_name", "m"))
     assert series["vllm:prompt_tokens_total", own] == 3
     assert series["vllm:generation_tokens_total", own] == 3
@@ -139,19 +132,13 @@ def test_the_parts_of_a_requests_time_are_each_engines() -> None:
     assert series["vllm:request_queue_time_seconds_bucket", (*own, ("le", "0.5"))] == 1
 
 
-def test_what_is_refused_for_now_is_a_rejection() -> None:
+def test_what_is_refused_for_now_is_a_rejection_and_no_error_a_success() -> None:
     stats = RequestStats()
     stats.refused(UnavailableError("the queue is full"))
     stats.refused(LmiError("no"))
-    state = RequestState(1, None, deadline=9e9, width=1, n=1)  # type: ignore[arg-type]
+    state = state_of()
     stats.ended(state, outcome_of(HttpChunk(b"{}", is_last=True, status=503)))
     series = as_vllm(gauges_and_counters("m", stats.snapshot(0, [])), "1")
     own = (("model", "m"), ("version", "1"), ("model_name", "m"))
     assert series["vllm:admission_rejections_total", own] == 2
-
-
-def test_an_outcome_that_vllm_does_not_know_is_no_success() -> None:
-    stats = RequestStats()
-    stats.refused(LmiError("no"))
-    series = as_vllm(gauges_and_counters("m", stats.snapshot(0, [])), "1")
     assert not [name for name, _ in series if name == "vllm:request_success_total"]

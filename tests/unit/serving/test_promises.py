@@ -12,8 +12,6 @@ import pytest
 
 from lmi_backend.errors import LateError
 from lmi_backend.generation import GenerateRequest
-from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.messages import error_of, failure_of
 from lmi_backend.serving.admission import Admission
 from lmi_backend.serving.new_requests import Sender
 from lmi_backend.serving.promises import Promises, Trend
@@ -266,14 +264,6 @@ def test_a_service_asks_for_each_request_with_a_promise(monkeypatch: pytest.Monk
     assert (bench.open(), bench.service.snapshot().open, sink.ends) == ([], 0, [])
     bench.service.submit(work, sink)
     assert bench.open() == [3]
-
-
-def test_a_refusal_crosses_the_endpoint() -> None:
-    failure = failure_of(7, LateError("too late", 12))
-    assert isinstance(failure, msg.Failure)
-    error = error_of(failure)
-    assert isinstance(error, LateError)
-    assert (str(error), error.seconds, error.outcome) == ("too late", 12, "late")
 
 
 def test_a_trend_follows_what_was_seen_and_is_level_where_that_was_one_place() -> None:

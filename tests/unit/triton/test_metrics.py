@@ -21,17 +21,21 @@ def metrics() -> Iterator[ModuleType]:
         yield module
 
 
-def _publisher(metrics: ModuleType) -> Any:
-    stats = RequestStats("echo")
+@pytest.fixture
+def stats() -> RequestStats:
+    return RequestStats("echo")
+
+
+@pytest.fixture
+def publisher(metrics: ModuleType, stats: RequestStats, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return one that has only a first round and a last."""
+    monkeypatch.setattr(metrics, "_SECONDS", 600.0)
     return metrics.MetricsPublisher("echo", "1", lambda: stats.snapshot(0, []))
 
 
 def test_what_came_after_the_last_round_is_published_at_the_end(
-    metrics: ModuleType, monkeypatch: pytest.MonkeyPatch
+    publisher: Any, stats: RequestStats
 ) -> None:
-    monkeypatch.setattr(metrics, "_SECONDS", 600.0)
-    stats = RequestStats("echo")
-    publisher = metrics.MetricsPublisher("echo", "1", lambda: stats.snapshot(0, []))
     publisher.start()
     stats.refused(RequestError("is wrong", field="x"))
     publisher.stop()
@@ -45,10 +49,8 @@ def test_what_came_after_the_last_round_is_published_at_the_end(
 
 
 def test_a_last_round_that_fails_ends_the_thread(
-    metrics: ModuleType, monkeypatch: pytest.MonkeyPatch
+    publisher: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "_SECONDS", 600.0)
-    publisher = _publisher(metrics)
     monkeypatch.setattr(publisher, "publish", lambda series: 1 / 0)
     publisher.start()
     publisher.stop()
@@ -57,10 +59,8 @@ def test_a_last_round_that_fails_ends_the_thread(
 
 
 def test_nothing_is_made_of_stats_that_have_not_changed(
-    metrics: ModuleType, monkeypatch: pytest.MonkeyPatch
+    publisher: Any, stats: RequestStats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stats = RequestStats("echo")
-    publisher = metrics.MetricsPublisher("echo", "1", lambda: stats.snapshot(0, []))
     made: list[StatsSnapshot] = []
     made_of = publisher.series_of
     monkeypatch.setattr(publisher, "series_of", lambda now: made.append(now) or made_of(now))
