@@ -184,18 +184,6 @@ def test_the_engines_own_queue_is_short() -> None:
     assert not admission.is_free(64)
 
 
-def test_answers_that_end_quickly_let_more_go_ahead() -> None:
-    seconds = itertools.chain([0.0], itertools.repeat(1.0))
-    admission = Admission(limits_of(64, 1000), lambda: next(seconds))
-    queue = Queue(admission)
-    done = queue.request("a", width=1000)
-    admission.started(done)
-    admission.ended(done)
-    queue.enqueue("a", 200)
-    # A thousand a second are 50 in the 50 ms that a request may take to the engine.
-    assert 64 + 40 <= len(queue.starts(64)) <= 64 + 50
-
-
 def test_the_rate_counts_the_answers_that_ended_and_no_other() -> None:
     seconds = itertools.count(0, 0.5)
     queue = Queue(Admission(limits_of(16, 100), lambda: float(next(seconds))))
