@@ -97,6 +97,15 @@ class Bench:
             self.send_answers()
             self.send_released()
 
+    def die(self, index: int = 0) -> None:
+        """Let a worker die, and have everybody hear of it."""
+        self.workers.die(index)
+        self.settle()
+
+    def revive(self, index: int = 0) -> None:
+        self.workers.revive(index)
+        self.settle()
+
     def answer(self, *numbers: int) -> None:
         for number in numbers:
             self.workers.answer(number)

@@ -34,30 +34,20 @@ def say(bench: Bench, number: int, text: str, token_id: int) -> None:
     bench.send_answers()
 
 
-def die(bench: Bench, index: int = 0) -> None:
-    bench.workers.die(index)
-    bench.settle()
-
-
-def revive(bench: Bench, index: int = 0) -> None:
-    bench.workers.revive(index)
-    bench.settle()
-
-
 def test_a_stream_goes_on_with_another_worker_from_its_ids() -> None:
     bench = bench_of(2)
     sink = bench.submit()
     say(bench, 1, "a", 5)
     say(bench, 1, "b", 6)
-    die(bench)
+    bench.die()
     (number,) = bench.workers.requests[1]
     request = bench.workers.sent[number].requests[0]
     assert unpack(request.continuation.ids) == [[5], [6]]
     # What the dead worker had said is late; nothing finds the request by its old id.
     say(bench, 1, "x", 7)
     say(bench, number, "c", 7)
-    die(bench, 1)
-    revive(bench)
+    bench.die(1)
+    bench.revive()
     (number,) = bench.workers.requests[0]
     assert unpack(bench.workers.sent[number].requests[0].continuation.ids) == [[5], [6], [7]]
     bench.answer(number)
@@ -88,10 +78,10 @@ def test_a_stream_ends_where_the_next_worker_has_another_model_or_adapter(
         bench.service.submit((GenerateRequest("x", adapter=adapter),), sink)
     say(bench, 1, "b", 5)
     if is_other_there:
-        revive(bench, 1)
-    die(bench)
+        bench.revive(1)
+    bench.die()
     if not is_other_there:
-        revive(bench, 1)
+        bench.revive(1)
     # What has no answer yet begins with the model that is there.
     assert len(bench.open()) == (1 if problem else 2)
     bench.answer(*bench.open())
@@ -119,9 +109,9 @@ def test_a_request_that_has_sent_nothing_is_asked_again_whatever_it_wants() -> N
     sinks = [bench.submit(width=3), Sink()]
     body = HttpRequest("/v1/chat/completions", b'{"n": 2}')
     bench.service.submit(body, sinks[1])
-    die(bench)
+    bench.die()
     assert bench.waiting == 5
-    revive(bench)
+    bench.revive()
     plain, chat = (bench.workers.sent[number] for number in bench.open())
     assert plain.requests == (GenerateRequest("a", n=3),)
     assert chat.request == body
@@ -139,19 +129,19 @@ def test_what_cannot_go_on_ends_as_if_nothing_could() -> None:
     unknown.workers.say(1, "a", b"")
     unknown.workers.say(1, "a", pack([1]))
     for bench in (several, unknown, off):
-        die(bench)
+        bench.die()
     code = bench_of(2)
     code.service.submit(HttpRequest("/invocations", b""), sinks[3])
-    die(code)
+    code.die()
     assert [sink.errors for sink in sinks] == [["it died"]] * 4
 
 
 def test_requests_that_come_while_no_worker_is_ready_wait_for_one() -> None:
     bench = bench_of()
-    die(bench)
+    bench.die()
     sink = bench.submit()
     assert (bench.workers.order, bench.waiting, sink.ends) == ([], 1, [])
-    revive(bench)
+    bench.revive()
     bench.answer(1)
     assert (sink.ends, bench.service.snapshot().held) == (["answered"], 1)
 
@@ -159,7 +149,7 @@ def test_requests_that_come_while_no_worker_is_ready_wait_for_one() -> None:
 def test_no_request_waits_longer_than_it_may() -> None:
     bench = bench_of(migration_timeout=1.5)
     lost = bench.submit()
-    die(bench)
+    bench.die()
     new = bench.submit()
     states = bench.service.open_states()
     poller = bench.service.cancellation
@@ -177,8 +167,8 @@ def test_a_request_goes_on_only_so_often() -> None:
     sink = bench.submit()
     for count in range(3):
         say(bench, bench.open()[0], "a", count)
-        die(bench)
-        revive(bench)
+        bench.die()
+        bench.revive()
     assert sink.errors == ["it died; it resumed 2 times before (option.migration_limit)"]
     assert sink.text == "aaa"
 
@@ -187,11 +177,11 @@ def test_the_request_that_ends_each_worker_ends_alone() -> None:
     bench = bench_of()
     poison, other = bench.submit(), bench.submit()
     say(bench, 2, "a", 1)
-    die(bench)
-    revive(bench)
+    bench.die()
+    bench.revive()
     # Both have brought nothing now, but the other was not under suspicion before.
-    die(bench)
-    revive(bench)
+    bench.die()
+    bench.revive()
     message = "it died; it was in each of 2 deaths of a worker, and is not resumed"
     assert (poison.errors, other.errors) == ([message], [])
     bench.answer(*bench.open())
@@ -202,15 +192,15 @@ def test_who_may_be_the_cause_is_found_by_trying_one_after_the_other() -> None:
     bench = bench_of()
     sinks = [bench.submit() for _ in range(4)]
     for _ in range(2):
-        die(bench)
-        revive(bench)
+        bench.die()
+        bench.revive()
     # Nothing told them apart: one is sent, and the next when it has brought something.
     assert len(bench.open()) == 1
     say(bench, bench.open()[0], "a", 1)
     bench.settle()
     assert len(bench.open()) == 2
-    die(bench)
-    revive(bench)
+    bench.die()
+    bench.revive()
     assert [bool(sink.errors) for sink in sinks] == [False, True, False, False]
     while bench.open():
         for number in bench.open():

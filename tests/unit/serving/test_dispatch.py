@@ -123,8 +123,7 @@ def test_a_dead_workers_places_go_to_the_others() -> None:
     bench = Bench(count=2)
     bench.fill(8)
     first = dict(bench.workers.requests[0])
-    bench.workers.die(0)
-    bench.settle()
+    bench.die()
     assert [bench.sinks[number - 1].ends for number in first] == [["EngineDeadError"]] * len(first)
     bench.answer(*bench.open())
     assert [sink.ends for sink in bench.sinks[-2:]] == [[], []]
@@ -174,8 +173,7 @@ def test_an_answer_that_is_complete_when_its_worker_dies_is_an_answer(is_sent: b
     bench.workers.claims.append(be_fast)
     bench.workers.answer(1)
     bench.settle()
-    bench.workers.revive(0)
-    bench.settle()
+    bench.revive()
     assert bench.sinks[RUNNING].ends == ["answered"]
     while open_ := bench.open():
         bench.answer(open_[0])
@@ -219,8 +217,7 @@ def test_a_request_that_cannot_be_packed_for_its_next_worker_ends_alone(
         Progress, "message", lambda each, number: _bug() if each is bad else pack(each, number)
     )
     bench.workers.die(0)
-    bench.workers.revive(0)
-    bench.settle()
+    bench.revive()
     assert bench.sinks[0].ends == ["EngineError"]
     bench.answer(*bench.open())
     assert bench.sinks[1].ends == ["answered"]
@@ -248,8 +245,7 @@ def test_what_no_worker_can_be_sent_ends_with_an_error() -> None:
     bench.fill(RUNNING + 1)
     bench.workers.answer(1)
     bench.send_answers()
-    bench.workers.die(0)
-    bench.settle()
+    bench.die()
     assert [sink.ends for sink in bench.sinks] == [["answered"]] + [["EngineDeadError"]] * RUNNING
     assert bench.workers.outstanding == [0]
 
@@ -257,8 +253,7 @@ def test_what_no_worker_can_be_sent_ends_with_an_error() -> None:
 def test_without_a_worker_nobody_waits() -> None:
     bench = Bench()
     bench.fill(9)
-    bench.workers.die(0)
-    bench.settle()
+    bench.die()
     assert [sink.ends for sink in bench.sinks[:3]] == [["EngineDeadError"]] * 3
     assert [sink.ends for sink in bench.sinks[3:]] == [["UnavailableError"]] * 6
     with pytest.raises(UnavailableError, match="no worker is ready"):
@@ -478,8 +473,7 @@ def test_a_request_that_waited_or_lost_its_worker_goes_to_the_one_that_has_its_p
     for number in list(bench.workers.requests[1])[:1] + list(bench.workers.requests[0])[:2]:
         bench.answer(number)
     assert 8 in bench.workers.requests[0]
-    bench.workers.die(0)
-    bench.settle()
+    bench.die()
     while open_ := bench.open():
         bench.answer(open_[0])
     assert waits.ends == ["answered"]

@@ -141,8 +141,7 @@ def test_a_chat_goes_on_from_the_events_it_had(kind: str) -> None:
     client = Client(kind)
     client.hear([_first(1), _first(2), _event(1, 2, 1)], in_columns=True)
     workers = client.bench.workers
-    workers.die(0)
-    client.bench.settle()
+    client.bench.die()
     (moved,) = [number for number in workers.requests[1] if number > 2]
     where = workers.sent[moved].request.continuation
     assert unpack(where.ids) == [[4], [5], [6], [5], [6]]
@@ -150,8 +149,7 @@ def test_a_chat_goes_on_from_the_events_it_had(kind: str) -> None:
     # The old id is nobody's, and the new one resumes with an event.
     client.hear([_event(1, moved)], in_columns=True)
     workers.die(1)
-    workers.revive(0)
-    client.bench.settle()
+    client.bench.revive()
     (moved,) = [
         number
         for number in workers.requests[0]
@@ -167,8 +165,7 @@ def test_a_generated_answer_goes_on_from_its_ids_and_its_sum(kind: str) -> None:
     client.hear([first(1), first(2), event(1)], in_columns=True)
     workers = client.bench.workers
     for worker, ids, total in ((0, [[4], [5], [6]], -5.5), (1, [[4], [5], [6], [7]], -3.5)):
-        workers.die(worker)
-        client.bench.settle()
+        client.bench.die(worker)
         resumed = {
             number: where
             for number in workers.requests[1 - worker]

@@ -44,8 +44,7 @@ def test_all_requests_together_have_a_bound_in_bytes() -> None:
     bench.submit(prompt=large)
     while bench.waiting:
         bench.answer(*bench.workers.requests[0])
-    bench.workers.die(0)
-    bench.settle()
+    bench.die()
     assert (bench.service.large.size, len(bench.service.large)) == (0, 0)
     # Alone, one may be larger.
     bench.workers.revive(0)

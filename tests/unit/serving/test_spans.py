@@ -73,8 +73,7 @@ def test_a_call_names_its_operation() -> None:
 def test_a_pause_is_an_event() -> None:
     bench = Traced(2, migration_timeout=None)
     bench.submit()
-    bench.workers.die(0)
-    bench.settle()
+    bench.die()
     bench.answer(*bench.open())
     (span,) = bench.spans()
     events = {event.name: event.attributes for event in span.events}
@@ -124,8 +123,7 @@ def test_a_span_has_nothing_that_a_client_wrote() -> None:
     with pytest.raises(RequestError):
         bench.service.submit((request,), Sink())
     bench.service.submit((GenerateRequest("a secret prompt"),), Sink())
-    bench.workers.die(0)
-    bench.settle()
+    bench.die()
     refused, failed = bench.spans()
     assert "secret" not in refused.to_json() + failed.to_json()
     assert (refused.status.description, failed.status.description) == (None, "it died")
