@@ -17,7 +17,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.messages import error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from lmi_backend.pool.rank_group import Worker
 
@@ -48,16 +48,15 @@ class AdapterSet(Mapping[str, Adapter]):
 
     A worker is made equal to the set at the end of its start, with `turn` held. A change of the set
     holds `turn` too, and reaches the workers that take requests first.
+
+    Args:
+        folders: of the adapters that the plan names.
     """
 
-    def __init__(self, adapters: Iterable[Adapter] = ()) -> None:
+    def __init__(self, folders: Mapping[str, str]) -> None:
         # Never changed in place: other threads read it.
-        self._by_name = {each.name: each for each in adapters}
+        self._by_name = {name: Adapter.of(name, folder) for name, folder in folders.items()}
         self.turn = threading.Lock()
-
-    @classmethod
-    def of(cls, folders: Mapping[str, str]) -> AdapterSet:
-        return cls(Adapter.of(*each) for each in folders.items())
 
     def __getitem__(self, name: str) -> Adapter:
         return self._by_name[name]

@@ -64,7 +64,7 @@ class Listener(Protocol):
 class Pool:
     def __init__(self, plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> None:
         self._plan, self._on_line = plan, on_line
-        self.adapters = AdapterSet.of(plan.config.adapters)
+        self.adapters = AdapterSet(plan.config.adapters)
         self.on_start: Callable[[Worker], None] = lambda _worker: None
         """Called with a worker that is ready, before it is used."""
         self._lock = threading.Lock()

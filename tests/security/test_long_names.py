@@ -189,7 +189,7 @@ def test_adapters_cannot_be_registered_without_end(
     monkeypatch.setattr("lmi_backend.serving.lora._MOST", 50)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "adapter_config.json").write_text("{}")
-    lora_manager = LoraManager(AdapterSet(), _Service(), (str(tmp_path),), is_enabled=True)  # type: ignore[arg-type]
+    lora_manager = LoraManager(AdapterSet({}), _Service(), (str(tmp_path),), is_enabled=True)  # type: ignore[arg-type]
     register = {"requestType": "REGISTER_ADAPTER", "src": "a"}
     for number in range(50):
         lora_manager.handle(register | {"name": str(number)}, _Sink())
@@ -210,7 +210,7 @@ def test_adapters_cannot_be_registered_without_end(
 
 @pytest.mark.parametrize("src", ["a/" * 500_000, "b" * 5000, "c" * 300], ids=len)
 def test_a_folder_of_a_megabyte_is_refused(tmp_path: Path, src: str) -> None:
-    lora_manager = LoraManager(AdapterSet(), _Service(), (str(tmp_path),), is_enabled=True)  # type: ignore[arg-type]
+    lora_manager = LoraManager(AdapterSet({}), _Service(), (str(tmp_path),), is_enabled=True)  # type: ignore[arg-type]
     body = {"requestType": "REGISTER_ADAPTER", "name": "n", "src": src}
     with pytest.raises(HttpError) as refusal:
         lora_manager.handle(body, _Sink())
@@ -219,7 +219,7 @@ def test_a_folder_of_a_megabyte_is_refused(tmp_path: Path, src: str) -> None:
 
 @pytest.mark.parametrize("limit", [float("inf"), "9" * 100_000], ids=["infinite", "digits"])
 def test_a_page_without_end_is_refused(tmp_path: Path, limit: Any) -> None:
-    lora_manager = LoraManager(AdapterSet(), _Service(), (str(tmp_path),), is_enabled=True)  # type: ignore[arg-type]
+    lora_manager = LoraManager(AdapterSet({}), _Service(), (str(tmp_path),), is_enabled=True)  # type: ignore[arg-type]
     with pytest.raises(HttpError, match="whole numbers"):
         lora_manager.handle({"requestType": "LIST_ADAPTERS", "limit": limit}, _Sink())
 

@@ -76,7 +76,7 @@ def open_endpoint(
         info: what else is said of the model (`ModelInfo`), to who connects first, too.
     """
     service = Service(workers, limits_of(8, 8))
-    lora = LoraManager(AdapterSet.of(adapters), service, (), is_enabled=True)
+    lora = LoraManager(AdapterSet(adapters), service, (), is_enabled=True)
     model = ModelInfo(name=name, engine="vllm", version="1", max_model_len=100, **info)
     shown: dict[str, Any] = {"plan": {}, "redact": str, "log": lambda _: [], **state}
     view = StateView(model=model, service=service, lora_manager=lora, started_at=1.0, **shown)

@@ -208,7 +208,7 @@ def test_a_worker_that_a_dead_stub_has_left_gets_the_adapters_of_this_one(
 ) -> None:
     """It was killed with one that was unregistered, one it half had, and one of other files."""
     made = Served(monkeypatch, roots, 1)
-    made.pool.adapters = AdapterSet.of({"kept": "/a", "half": "/b", "files": "/c"})
+    made.pool.adapters = AdapterSet({"kept": "/a", "half": "/b", "files": "/c"})
     made.pool.adapters.note_files(lambda folder: f"files of {folder}")
     left = Worker("left/0", made.step, kept="files of /a", half="", files="older", gone="x")
     made.survivors.left = {0: left}  # type: ignore[dict-item]

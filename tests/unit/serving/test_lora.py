@@ -53,7 +53,7 @@ def root(tmp_path: Path) -> Path:
 def manager_of(root: Path | None = None, **settings: Any) -> LoraManager:
     """Return a manager of adapters; where there is a folder of them, it knows the first."""
     roots = () if root is None else (str(root),)
-    adapters = AdapterSet.of({"one": f"{root}/one"} if root else {})
+    adapters = AdapterSet({"one": f"{root}/one"} if root else {})
     service: Any = Engine()
     return LoraManager(adapters, service, roots, **{"is_enabled": True, **settings})
 
