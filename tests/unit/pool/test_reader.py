@@ -60,9 +60,8 @@ class Listener:
 
 
 def read(heard: Worker, listener: Listener, *, is_closing: bool = False, **fields: Any) -> Slot:
-    slot = Slot(3, "m/0", is_extra=False, state=SlotState.READY)
-    for name, value in {"worker": heard, **fields}.items():
-        setattr(slot, name, value)
+    own = {"state": SlotState.READY, "worker": heard, **fields}
+    slot = Slot(3, "m/0", is_extra=False, **own)
     closing = threading.Event()
     if is_closing:
         closing.set()

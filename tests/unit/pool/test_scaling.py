@@ -24,9 +24,7 @@ def slot(index: int, *, is_ready: bool = True, idle: float = 0.0, **fields: Any)
         made.fill(Worker())  # type: ignore[arg-type]
     made.ready_since = 0.0
     made.last_used, made.wanted_since = NOW - idle, float(index)
-    for name, value in fields.items():
-        setattr(made, name, value)
-    return made
+    return replace(made, **fields)
 
 
 def unwanted(index: int) -> Slot:

@@ -1,6 +1,7 @@
 """What a slot says of its worker after what has happened to it."""
 
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,18 +25,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def slot(index: int = 0, state: SlotState = SlotState.STARTING, **fields: Any) -> Slot:
-    made = Slot(index, f"m/{index}", is_extra=False, state=state)
-    for name, value in fields.items():
-        setattr(made, name, value)
-    return made
+    return Slot(index, f"m/{index}", is_extra=False, state=state, **fields)
 
 
 def ready(index: int = 0, **fields: Any) -> Slot:
     made = slot(index)
     made.fill(Worker())  # type: ignore[arg-type]
-    for name, value in fields.items():
-        setattr(made, name, value)
-    return made
+    return replace(made, **fields)
 
 
 @pytest.mark.parametrize("state", SlotState)
