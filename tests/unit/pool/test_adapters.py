@@ -88,6 +88,7 @@ class Served:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, roots: Path, count: int = 2) -> None:
         self.on_step: Callable[[str], None] = lambda _name: None
         self.started: list[Worker] = []
+        self.kind = Worker
         monkeypatch.setattr(module, "launch", self.launch)
         monkeypatch.setattr(module, "Survivors", lambda *_: self.survivors)
         self.survivors = Survivors()
@@ -104,7 +105,7 @@ class Served:
 
     def launch(self, *_: Any, name: str, **__: Any) -> Worker:
         self.step("it is launched")
-        self.started.append(Worker(name, self.step))
+        self.started.append(self.kind(name, self.step))
         return self.started[-1]
 
     def change(self, kind: str, name: str, **body: Any) -> RecordingSink:
@@ -116,6 +117,11 @@ class Served:
     def open(self) -> list[Worker]:
         slots = self.pool.slots
         return [slot.worker for slot in slots if slot.is_open]  # type: ignore[misc]
+
+    def restart(self) -> None:
+        """Have the first of two workers end, and wait until the next one is there."""
+        self.open[0].kill()
+        wait_for(lambda: len(self.open) == 2 and len(self.started) == 3)
 
     def check(self) -> None:
         """Each worker that takes requests has what is listed, and is known to have it."""
@@ -169,8 +175,7 @@ def test_what_changes_at_a_step_of_a_start_the_worker_has_before_it_takes_reques
             served.check()
 
     served.on_step = at
-    served.open[0].kill()
-    wait_for(lambda: len(served.open) == 2 and len(served.started) == 3)
+    served.restart()
     assert seen
     served.check()
 
@@ -180,27 +185,22 @@ def test_a_change_waits_while_a_worker_is_about_to_take_requests(served: Served)
     done: list[RecordingSink] = []
     changing: list[threading.Thread] = []
 
-    def at(_name: str) -> None:
-        if served.pool.adapters.turn.locked() and not changing:
+    def at(name: str) -> None:
+        adapters = served.pool.adapters
+        if name == "it has been told" and "second" not in adapters and not adapters.turn.locked():
+            # The second look of a worker that starts tells it what has changed since the first.
+            served.change("REGISTER", "second", src="b")
+        if adapters.turn.locked() and not changing:
             work = lambda: done.append(served.change("REGISTER", "added", src="b"))  # noqa: E731
             changing.append(threading.Thread(target=work))
             changing[0].start()
             assert not done
 
-    # The second look of a worker that starts tells it what has changed since the first.
-    served.on_step = lambda name: _change_once(served, name, at)
-    served.open[0].kill()
-    wait_for(lambda: len(served.open) == 2 and len(served.started) == 3)
+    served.on_step = at
+    served.restart()
     changing[0].join(HANG_SECONDS)
     assert done[0].error is None
     served.check()
-
-
-def _change_once(served: Served, name: str, then: Callable[[str], None]) -> None:
-    adapters = served.pool.adapters
-    if name == "it has been told" and "second" not in adapters and not adapters.turn.locked():
-        served.change("REGISTER", "second", src="b")
-    then(name)
 
 
 def test_a_worker_that_a_dead_stub_has_left_gets_the_adapters_of_this_one(
@@ -232,16 +232,8 @@ def test_an_adapter_that_cannot_be_pinned_does_not_keep_a_worker_from_starting(
             self.refuses = "pinned" if order.pin else ""
             super().take(order)
 
-    monkeypatch_launch = served.launch
-
-    def launch(*given: Any, **named: Any) -> Worker:
-        worker = monkeypatch_launch(*given, **named)
-        worker.__class__ = Refusing
-        return worker
-
-    module.launch = launch  # type: ignore[assignment]
-    served.open[0].kill()
-    wait_for(lambda: len(served.open) == 2 and len(served.started) == 3)
+    served.kind = Refusing
+    served.restart()
     assert "adapter pinned is not pinned" in caplog.text
     served.check()
 
