@@ -57,8 +57,8 @@ class Survivors:
         """What the longest start took of those that a dead stub has left, and that fit."""
         self._is_over = False
         """Whether all workers are to end with this stub."""
-        self._records: dict[int, SurvivorRecord] = {}
-        """Those that a dead stub has left, and that fit."""
+        self._left: dict[int, tuple[Place, SurvivorRecord]] = {}
+        """Those that a dead stub has left, and that fit, by their slots."""
         self._folders: set[str] = set()
         """Private folders of those that this stub has taken over, or has tried to."""
 
@@ -75,13 +75,13 @@ class Survivors:
                 _log.info("worker %s/%d is not adopted: %s", self.model, place.index, problem)
                 end(place, record)
             else:
-                self._records[place.index] = record
+                self._left[place.index] = place, record
                 self.start_seconds = max(self.start_seconds, record.start_seconds)
-        for each in folders - {record.folder for record in self._records.values()}:
+        for each in folders - {record.folder for _, record in self._left.values()}:
             shutil.rmtree(each, ignore_errors=True)
 
     def has(self, index: int) -> bool:
-        return index in self._records
+        return index in self._left
 
     def _misfit(
         self, index: int, record: SurvivorRecord, files: Files, wanted: Collection[int]
@@ -106,10 +106,9 @@ class Survivors:
 
         It is dead then.
         """
-        record = self._records.pop(slot.index, None)
-        if record is None or self.run is None:
+        if slot.index not in self._left:
             return None
-        place = Place.of(self.run, self.model, slot.index)
+        place, record = self._left.pop(slot.index)
         self._folders.add(record.folder)
         try:
             launched = self._accept(slot, place, record, on_line, is_cancelled)
@@ -177,9 +176,9 @@ class Survivors:
 
     def close(self) -> None:
         """Kill what was not taken over, and remove what was taken over with the others."""
-        for index, record in self._records.items():
-            end(Place.of(self.run or Path(), self.model, index), record)
-        self._records.clear()
+        for place, record in self._left.values():
+            end(place, record)
+        self._left.clear()
         for each in self._folders:
             shutil.rmtree(each, ignore_errors=True)
 
