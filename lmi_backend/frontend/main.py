@@ -103,7 +103,6 @@ def serve(settings: Settings, heartbeat: int = -1, listener: socket.socket | Non
         server_header=False,
         proxy_headers=False,
         date_header=True,
-        timeout_keep_alive=int(settings.keep_alive_seconds) + 1,
         timeout_graceful_shutdown=_DRAIN_SECONDS,
         h11_max_incomplete_event_size=None,
         callback_notify=certificate.renew if certificate else None,

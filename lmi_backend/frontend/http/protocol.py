@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 import resource
 import socket
@@ -61,44 +60,6 @@ def target_of(method: bytes, target: bytes, headers: list[tuple[bytes, bytes]]) 
     if is_general and url.path is None and url.query is None:
         return SERVER
     return (url.path or b"/") + (b"" if url.query is None else b"?" + url.query)
-
-
-class Deadline:
-    """Calls something when a time is over. To move it costs no timer, but for an earlier time."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, missed: Callable[[], None]) -> None:
-        self._loop, self._missed = loop, missed
-        self._ends_at = self._looks_at = math.inf
-        self._timer: asyncio.TimerHandle | None = None
-
-    def begin(self, seconds: float) -> None:
-        """Let the time be over in some seconds; what was said before counts no more."""
-        self._ends_at = self._loop.time() + seconds
-        if self._ends_at < self._looks_at:
-            self._look_at(self._ends_at)
-
-    def end(self) -> None:
-        self._ends_at = math.inf
-
-    def stop(self) -> None:
-        """Wait for nothing, and forget what would be called."""
-        self._ends_at = self._looks_at = math.inf
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _look_at(self, when: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._looks_at = when
-        self._timer = self._loop.call_at(when, self._look)
-
-    def _look(self) -> None:
-        self._looks_at = math.inf
-        if self._loop.time() >= self._ends_at:
-            self._ends_at = math.inf
-            self._missed()
-        elif self._ends_at < math.inf:
-            self._look_at(self._ends_at)
 
 
 UNREAD_BYTES: Final = 512 << 20
@@ -310,14 +271,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._clients: deque[Client] = deque()
         """Of requests without a whole response: the one that is answered, and what follows it."""
         self.quiet[self] = None
-        self._deadline = Deadline(self.loop, self._expire)
-        """Of the next request, or of its head."""
-        self._deadline.begin(self.head_seconds)
+        self.timeout_keep_alive = self.quiet_seconds  # type: ignore[assignment]  # of a timer
+        self._expect_head()
         if len(self.connections) > resource.getrlimit(resource.RLIMIT_NOFILE)[0] * _SHARE:
-            next(iter(self.quiet))._expire()
+            next(iter(self.quiet)).timeout_keep_alive_handler()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._deadline.stop()
+        self._unset_keepalive_if_required()
         self.quiet.pop(self, None)
         self.num_waiting = b""
         super().connection_lost(exc)
@@ -420,7 +380,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         super().on_message_begin()
         self._is_in_head, self._overhead, self._body_left = True, 0, 0
-        self._deadline.begin(self.head_seconds)
+        self._expect_head()
 
     def on_headers_complete(self) -> None:
         if self._is_replaying:
@@ -436,7 +396,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.expect_100_continue &= version != "1.0"
         self._is_in_head = False
         self.quiet.pop(self, None)
-        self._deadline.end()
+        self._unset_keepalive_if_required()
         super().on_headers_complete()
         # Trailers, which are no headers, go where nobody reads them.
         self.headers = []
@@ -472,18 +432,25 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._clients:
             self._clients.popleft()
         super().on_response_complete()
-        # It would close the connection in the middle of a later response.
-        self._unset_keepalive_if_required()
         self._end_soon()
         if self.transport.is_closing():
             return
         if self.cycle.response_complete:
             self.quiet[self] = None
-            self._deadline.begin(self.head_seconds if self._is_in_head else self.quiet_seconds)
+            if self._is_in_head:
+                self._expect_head()
         if self.num_waiting:
             self.loop.call_soon(self._feed)
 
-    def _expire(self) -> None:
+    def _expect_head(self) -> None:
+        """Let uvicorn's timer of the time between two requests be that of the next one's head."""
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.head_seconds, self.timeout_keep_alive_handler
+        )
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the connection where its client has nothing to wait for."""
         # A head that comes slowly behind a request does not end the response to that.
         if self._clients:
             return

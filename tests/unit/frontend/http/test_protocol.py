@@ -211,6 +211,34 @@ async def test_a_slow_head_behind_a_request_does_not_end_its_response(
     assert (await _ask(connection, b"TP/1.1\r\nhost: a\r\n\r\n"))[1] == b"1"
 
 
+@pytest.mark.parametrize(
+    ("begun", "bound"),
+    [(b"", "head_seconds"), (b"GET / HT", "head_seconds"), (GET, "quiet_seconds")],
+)
+async def test_who_begins_no_request_in_time_is_closed(
+    connection: Connection, application: Application, begun: bytes, bound: str
+) -> None:
+    setattr(type(_protocol()), bound, 0.01)
+    place = connection[1].get_extra_info("peername")
+    reader, writer = await asyncio.open_connection(*place)
+    writer.write(begun)
+    answered = await asyncio.wait_for(reader.read(), HANG_SECONDS)
+    assert answered.count(b" 200 ") == (begun == GET)
+    writer.close()
+
+
+async def test_a_head_that_began_behind_a_request_is_awaited_no_longer_than_another(
+    connection: Connection, application: Application
+) -> None:
+    application.may.clear()
+    connection[1].write(GET + b"GET / HT")
+    await until(lambda: application.asked)
+    _protocol().head_seconds = 0.01
+    application.may.set()
+    assert (await _answer(connection))[1] == b"0"
+    assert await asyncio.wait_for(connection[0].read(), HANG_SECONDS) == b""
+
+
 async def test_the_time_between_requests_does_not_end_the_response_to_the_next(
     connection: Connection, application: Application
 ) -> None:
