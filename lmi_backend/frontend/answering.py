@@ -16,10 +16,13 @@ from lmi_backend.frontend.resumable import (
     LAST_ID,
     NO_RESPONSE,
     BeginningForm,
-    Responses,
     ResumableForm,
-    ResumableStreams,
+    answer_stored,
+    come_back,
+    find_stored,
     is_by_id,
+    order_of,
+    send_resumable,
 )
 
 if TYPE_CHECKING:
@@ -43,8 +46,6 @@ class Answering:
 
     def __init__(self, reading: Reading, limit: int, seconds: float) -> None:
         self._reading, self._limit, self._seconds = reading, limit, seconds
-        self._streams = ResumableStreams(reading)
-        self._responses = Responses(reading.models, self._streams)
         self._dropped = DroppedParameters()
 
     async def __call__(self, path: Path, exchange: Exchange) -> None:
@@ -59,7 +60,7 @@ class Answering:
         read = exchange.body if path.action == UPLOAD else exchange.text
         data = await read(self._limit, self._seconds)
         model, request = await self._reading.actions[path.action](path, exchange, data)
-        order = await self._streams.order(exchange, model.info, request, data)
+        order = await order_of(exchange, model.info, request, data)
         await self._send(exchange, model, request, order)
 
     def is_back(self, exchange: Exchange) -> bool:
@@ -69,18 +70,19 @@ class Answering:
     async def come_back(self, path: Path, exchange: Exchange) -> bool:
         """Answer a request about a buffered answer; return false if it is about none.
 
-        Raises as `ResumableStreams.come_back` and `Responses` do.
+        Raises as `come_back`, `find_stored` and `answer_stored` do.
         """
         if not self.is_back(exchange):
             return False
-        response = None
-        if is_by_id(exchange) and (response := await self._responses.find(exchange)) is None:
+        is_stored = is_by_id(exchange)
+        stored = await find_stored(self._reading.models, exchange) if is_stored else None
+        if is_stored and stored is None:
             return False
         data = await exchange.text(self._limit, self._seconds)
-        if response is None:
-            await self._streams.come_back(path, exchange, data)
+        if stored is None:
+            await come_back(self._reading, path, exchange, data)
         else:
-            await self._responses.answer(exchange, *response)
+            await answer_stored(exchange, *stored)
         return True
 
     async def _send(
@@ -107,4 +109,4 @@ class Answering:
         form, begins = ResumableForm(request.form, order.name), None
         if isinstance(request.form, BackgroundForm) and not request.form.is_stream:
             begins = BeginningForm(form)
-        await self._streams.send(exchange, answer, form, failure, wrapped=begins)
+        await send_resumable(exchange, answer, form, failure, wrapped=begins)

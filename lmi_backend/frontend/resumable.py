@@ -16,7 +16,7 @@ import time
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -160,97 +160,95 @@ def _hand_over(
     return lambda more: key.leave(tokens + more)
 
 
-class ResumableStreams:
-    """Begins the streams whose clients may reconnect, and continues them."""
+async def order_of(
+    exchange: Exchange, model: ModelInfo, read: Read, data: bytes
+) -> Buffering | None:
+    """Return how the answer to a request is to be buffered; None if it is not.
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
+    Raises:
+        RequestError: the body chooses the id of a response which is buffered.
+    """
+    is_lasting = isinstance(read.form, BackgroundForm)
+    if not is_lasting and not _is_resumable(exchange, model, read):
+        return None
+    is_response = exchange.path == PATH
+    if is_response and _OWN_ID in data and read_object(data).get("request_id"):
+        # Another may have it.
+        text = "would be the id of a response that is buffered"
+        raise RequestError(text, field="request_id", accepted="nothing")
+    return Buffering(
+        secrets.token_urlsafe(_NAME_BYTES),
+        await _owner_of(exchange, data),
+        model.resume_window,
+        is_lasting=is_lasting,
+        key=exchange.key_digest if is_response else None,
+    )
 
-    async def order(
-        self, exchange: Exchange, model: ModelInfo, read: Read, data: bytes
-    ) -> Buffering | None:
-        """Return how the answer to a request is to be buffered; None if it is not.
 
-        Raises:
-            RequestError: the body chooses the id of a response which is buffered.
-        """
-        is_lasting = isinstance(read.form, BackgroundForm)
-        if not is_lasting and not _is_resumable(exchange, model, read):
-            return None
-        is_response = exchange.path == PATH
-        if is_response and _OWN_ID in data and read_object(data).get("request_id"):
-            # Another may have it.
-            text = "would be the id of a response that is buffered"
-            raise RequestError(text, field="request_id", accepted="nothing")
-        return Buffering(
-            secrets.token_urlsafe(_NAME_BYTES),
-            await _owner_of(exchange, data),
-            model.resume_window,
-            is_lasting=is_lasting,
-            key=exchange.key_digest if is_response else None,
-        )
+async def send_resumable(
+    exchange: Exchange,
+    answer: Answer,
+    form: ResumableForm,
+    failure_of: Callable[[LmiError], ErrorResponse],
+    *,
+    wrapped: Form | None = None,
+    is_back: bool = False,
+) -> None:
+    """Send an answer to its client, which may leave and reconnect.
 
-    async def send(
-        self,
-        exchange: Exchange,
-        answer: Answer,
-        form: ResumableForm,
-        failure_of: Callable[[LmiError], ErrorResponse],
-        *,
-        wrapped: Form | None = None,
-        is_back: bool = False,
-    ) -> None:
-        """Send an answer to its client, which may leave and reconnect.
+    Args:
+        wrapped: writes what `form` writes as something else.
+        is_back: whether it has reconnected.
+    """
+    exchange.ping_text = _PING
+    answer.client = ReturningClient(
+        exchange.headers.get(WANTED) != "0",
+        form.begin_after,
+        form.so_far,
+        partial(_hand_over, exchange, form, is_back=is_back),
+    )
+    await send_answer(exchange, answer, wrapped or form, failure_of)
+    if is_back:
+        exchange.num_prompt_tokens = 0
 
-        Args:
-            wrapped: writes what `form` writes as something else.
-            is_back: whether it has reconnected.
-        """
-        exchange.ping_text = _PING
-        answer.client = ReturningClient(
-            exchange.headers.get(WANTED) != "0",
-            form.begin_after,
-            form.so_far,
-            partial(_hand_over, exchange, form, is_back=is_back),
-        )
-        await send_answer(exchange, answer, wrapped or form, failure_of)
-        if is_back:
-            exchange.num_prompt_tokens = 0
 
-    async def come_back(self, path: Path, exchange: Exchange, data: bytes) -> None:
-        """Send a client the events after the one that it names.
+async def come_back(reading: Reading, path: Path, exchange: Exchange, data: bytes) -> None:
+    """Send a client the events after the one that it names.
 
-        Raises:
-            HttpError: nothing is buffered there for this client (404).
-            UnavailableError: the model is not there.
-            ClientGoneError: the client left while it waited for the model.
-        """
-        if (match := _ID.fullmatch(exchange.headers[LAST_ID].strip())) is None:
-            raise HttpError(HTTPStatus.NOT_FOUND, NOT_BUFFERED)
-        model, read = await self._read(path, exchange, data)
-        if isinstance(read.work, AdapterChange):
-            raise HttpError(HTTPStatus.NOT_FOUND, NOT_BUFFERED)
-        owner = await _owner_of(exchange, data)
-        order = Buffering(match[1], owner, model.info.resume_window)
-        answer = model.connection.rejoin(order, read.work, exchange.tenant or read.tenant)
-        form = ResumableForm(read.form, match[1], int(match[2]))
-        failure = read.failure or exchange.spec.failure
-        await self.send(exchange, answer, form, failure, is_back=True)
+    Raises:
+        HttpError: nothing is buffered there for this client (404).
+        UnavailableError: the model is not there.
+        ClientGoneError: the client left while it waited for the model.
+    """
+    if (match := _ID.fullmatch(exchange.headers[LAST_ID].strip())) is None:
+        raise HttpError(HTTPStatus.NOT_FOUND, NOT_BUFFERED)
+    model, read = await _read(reading, path, exchange, data)
+    if isinstance(read.work, AdapterChange):
+        raise HttpError(HTTPStatus.NOT_FOUND, NOT_BUFFERED)
+    owner = await _owner_of(exchange, data)
+    order = Buffering(match[1], owner, model.info.resume_window)
+    answer = model.connection.rejoin(order, read.work, exchange.tenant or read.tenant)
+    form = ResumableForm(read.form, match[1], int(match[2]))
+    failure = read.failure or exchange.spec.failure
+    await send_resumable(exchange, answer, form, failure, is_back=True)
 
-    async def _read(self, path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
-        """Read a request as another front end did, which this one's client is back from."""
-        end = time.monotonic() + _WAIT_SECONDS
-        while True:
-            try:
-                return await self._reading.actions[path.action](path, exchange, data)
-            except UnavailableError:
-                if time.monotonic() > end:
-                    raise
-            except LmiError as error:
-                # Its answer would not have begun, if this front end knows its model.
-                if self._reading.models.are_complete or time.monotonic() > end:
-                    raise HttpError(HTTPStatus.NOT_FOUND, NOT_BUFFERED) from error
-            await asyncio.sleep(_LOOK_SECONDS)
+
+async def _read(
+    reading: Reading, path: Path, exchange: Exchange, data: bytes
+) -> tuple[Model, Read]:
+    """Read a request as another front end did, which this one's client is back from."""
+    end = time.monotonic() + _WAIT_SECONDS
+    while True:
+        try:
+            return await reading.actions[path.action](path, exchange, data)
+        except UnavailableError:
+            if time.monotonic() > end:
+                raise
+        except LmiError as error:
+            # Its answer would not have begun, if this front end knows its model.
+            if reading.models.are_complete or time.monotonic() > end:
+                raise HttpError(HTTPStatus.NOT_FOUND, NOT_BUFFERED) from error
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _is_resumable(exchange: Exchange, model: ModelInfo, read: Read) -> bool:
@@ -308,64 +306,59 @@ class BeginningForm:
         return Ending()
 
 
-class Responses:
-    """Answers requests about responses that are buffered."""
+async def answer_stored(exchange: Exchange, model: Model, stored: Found) -> None:
+    """Answer a request about a response that `find_stored` has found.
 
-    def __init__(self, models: Models, streams: ResumableStreams) -> None:
-        self._models, self._streams = models, streams
+    Raises:
+        RequestError: `starting_after` is no number.
+        HttpError: what follows is not buffered (404).
+    """
+    query = dict(parse_qsl(exchange.query))
+    state, order, blocks = msgspec.structs.astuple(stored)
+    exchange.model = model.name
+    if exchange.method == "GET" and query.get("stream", "").lower() in _TRUE:
+        inner = BackgroundForm(is_stream=True) if order.is_lasting else exchange.spec.form()
+        form = ResumableForm(inner, order.name, _number(query))
+        answer, failure = model.connection.rejoin(order), exchange.spec.failure
+        await send_resumable(exchange, answer, form, failure, is_back=True)
+        return
+    response = _latest(blocks, state, is_lasting=order.is_lasting)
+    if exchange.method == "DELETE":
+        response = {"id": response.get("id"), "object": "response", "deleted": True}
+    await exchange.respond_json(response)
 
-    async def answer(self, exchange: Exchange, model: Model, stored: Found) -> None:
-        """Answer a request about a response that `find` has found.
 
-        Raises:
-            RequestError: `starting_after` is no number.
-            HttpError: what follows is not buffered (404).
-        """
-        query = {name: values[-1] for name, values in parse_qs(exchange.query).items()}
-        state, order, blocks = msgspec.structs.astuple(stored)
-        exchange.model = model.name
-        if exchange.method == "GET" and query.get("stream", "").lower() in _TRUE:
-            inner = BackgroundForm(is_stream=True) if order.is_lasting else exchange.spec.form()
-            form = ResumableForm(inner, order.name, _number(query))
-            answer, failure = model.connection.rejoin(order), exchange.spec.failure
-            await self._streams.send(exchange, answer, form, failure, is_back=True)
-            return
-        response = _latest(blocks, state, is_lasting=order.is_lasting)
-        if exchange.method == "DELETE":
-            response = {"id": response.get("id"), "object": "response", "deleted": True}
-        await exchange.respond_json(response)
+async def find_stored(models: Models, exchange: Exchange) -> tuple[Model, Found] | None:
+    """Send each model, as it is known, what is wanted of a response, until one has it.
 
-    async def find(self, exchange: Exchange) -> tuple[Model, Found] | None:
-        """Send each model, as it is known, what is wanted of a response, until one has it.
+    Returns:
+        None if no model buffers it for this client.
 
-        Returns:
-            None if no model buffers it for this client.
-
-        Raises:
-            HttpError: the client has deleted it (404).
-            ClientGoneError: the client left meanwhile.
-        """
-        search = Find(exchange.key_digest, exchange.parameters["id"], _VERBS[exchange.method])
-        end = time.monotonic() + _WAIT_SECONDS
-        seen: list[ModelConnection] = []
-        while True:
-            for model in self._models.all():
-                if model.connection in seen or not model.info.resume_window:
-                    continue
-                seen.append(model.connection)
-                try:
-                    stored = await model.connection.requests.find(search)
-                except UnavailableError:
-                    continue
-                if exchange.has_left:
-                    raise ClientGoneError
-                if stored.state == "deleted":
-                    raise HttpError(HTTPStatus.NOT_FOUND, NO_RESPONSE)
-                if stored.state:
-                    return model, stored
-            if (self._models.are_complete and self._models.all()) or time.monotonic() > end:
-                return None
-            await asyncio.sleep(_LOOK_SECONDS)
+    Raises:
+        HttpError: the client has deleted it (404).
+        ClientGoneError: the client left meanwhile.
+    """
+    search = Find(exchange.key_digest, exchange.parameters["id"], _VERBS[exchange.method])
+    end = time.monotonic() + _WAIT_SECONDS
+    seen: list[ModelConnection] = []
+    while True:
+        for model in models.all():
+            if model.connection in seen or not model.info.resume_window:
+                continue
+            seen.append(model.connection)
+            try:
+                stored = await model.connection.requests.find(search)
+            except UnavailableError:
+                continue
+            if exchange.has_left:
+                raise ClientGoneError
+            if stored.state == "deleted":
+                raise HttpError(HTTPStatus.NOT_FOUND, NO_RESPONSE)
+            if stored.state:
+                return model, stored
+        if (models.are_complete and models.all()) or time.monotonic() > end:
+            return None
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 def is_by_id(exchange: Exchange) -> bool:

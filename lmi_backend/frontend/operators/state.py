@@ -6,7 +6,7 @@ import asyncio
 import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl
 
 from lmi_backend import __version__
 from lmi_backend.errors import HttpError, LmiError
@@ -24,7 +24,7 @@ async def show(models: Models, exchange: Exchange) -> None:
 
     `?log_after.MODEL=N` adds the lines of that model's log whose numbers are above N.
     """
-    parameters = {name: values[-1] for name, values in parse_qs(exchange.query).items()}
+    parameters = dict(parse_qsl(exchange.query))
     loaded, held = models.all(), models.outage_counts()
     away = [{"model": name, "error": AWAY} for name in models.outages.awaited]
     failed = [{"model": name, "error": reason} for name, reason in models.starting.failed.items()]
