@@ -34,18 +34,13 @@ if TYPE_CHECKING:
 
 
 class Answering:
-    """Reads a body, finds its model, sends it the request, and writes the answer.
-
-    Args:
-        limit: bytes of a body.
-        seconds: time a body may take to come.
-    """
+    """Reads a body, finds its model, sends it the request, and writes the answer."""
 
     resumed: Final = frozenset({READ, RELAY, INVOKE, STORED})
     """Actions of the paths whose streams a client may resume."""
 
-    def __init__(self, reading: Reading, limit: int, seconds: float) -> None:
-        self._reading, self._limit, self._seconds = reading, limit, seconds
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
         self._dropped = DroppedParameters()
 
     async def __call__(self, path: Path, exchange: Exchange) -> None:
@@ -57,8 +52,7 @@ class Answering:
         if is_by_id(exchange) and len(self._reading.models.all()) > 1:
             # No model is named on these paths: none of several is asked.
             raise HttpError(HTTPStatus.NOT_FOUND, NO_RESPONSE)
-        read = exchange.body if path.action == UPLOAD else exchange.text
-        data = await read(self._limit, self._seconds)
+        data = await (exchange.body() if path.action == UPLOAD else exchange.text())
         model, request = await self._reading.actions[path.action](path, exchange, data)
         order = await order_of(exchange, model.info, request, data)
         await self._send(exchange, model, request, order)
@@ -78,7 +72,7 @@ class Answering:
         stored = await find_stored(self._reading.models, exchange) if is_stored else None
         if is_stored and stored is None:
             return False
-        data = await exchange.text(self._limit, self._seconds)
+        data = await exchange.text()
         if stored is None:
             await come_back(self._reading, path, exchange, data)
         else:

@@ -60,13 +60,13 @@ class FrontEnd:
         self.control = ModelControl(settings.triton_url, settings.control_headers)
         starting = Starting(settings.awaited, self.control.index)
         self.models = Models(settings.base, starting, settings.awaited)
-        self._bodies = Bodies(ALL_BODIES * settings.max_body)
+        largest = settings.max_body
+        self._bodies = Bodies(ALL_BODIES * largest, largest, settings.client_seconds)
         self.metrics = Metrics(self.models, settings.metrics_url)
         self.health = HealthChecks(self.models, settings.required)
-        self._limits = settings.max_body, settings.client_seconds
         self._reading = Reading(self.models)
-        self._answering = Answering(self._reading, *self._limits)
-        self.triton = TritonProxy(settings.triton_url, *self._limits)
+        self._answering = Answering(self._reading)
+        self.triton = TritonProxy(settings.triton_url)
         keys = ApiKeys(settings.api_keys, settings.api_key, settings.processes, settings.place)
         names, is_local = OwnNames(settings.hosts, settings.host), is_loopback(settings.host)
         self._access = Access(keys, settings.origins, names, is_local=is_local)
@@ -242,7 +242,7 @@ class FrontEnd:
 
     def _actions(self) -> dict[str, _Answer]:
         listing, health = Listing(self.models), self.health
-        management = Management(self.models, self.control, *self._limits)
+        management = Management(self.models, self.control)
         return {
             "list models": listing.models,
             "show model": listing.model,

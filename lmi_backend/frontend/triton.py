@@ -68,15 +68,10 @@ class _Sent(NamedTuple):
 
 
 class TritonProxy:
-    """Passes requests on and their answers back.
+    """Passes requests on and their answers back."""
 
-    Args:
-        limit: bytes of a body.
-        seconds: time a body may take to come.
-    """
-
-    def __init__(self, url: str, limit: int, seconds: float) -> None:
-        self._url, self._limit, self._seconds = url, limit, seconds
+    def __init__(self, url: str) -> None:
+        self._url = url
 
     async def close(self) -> None:
         await self._session.close()
@@ -90,7 +85,7 @@ class TritonProxy:
         await exchange.unless_gone(self._pass_on(exchange, sent))
 
     async def _generation(self, exchange: Exchange, path: TritonPath) -> _Sent:
-        data = await exchange.text(self._limit, self._seconds)
+        data = await exchange.text()
         check_size(len(data))
         refuse_many_values(data)
         body = read_members(data)
@@ -102,8 +97,8 @@ class TritonProxy:
 
     async def _inference(self, exchange: Exchange, path: TritonPath) -> _Sent:
         # Beside JSON there may be bytes, which are no text.
-        read = exchange.body if _JSON_LENGTH in exchange.headers else exchange.text
-        data = await read(self._limit, self._seconds)
+        has_length = _JSON_LENGTH in exchange.headers
+        data = await (exchange.body() if has_length else exchange.text())
         length = _json_length(exchange, len(data))
         check_size(length or len(data))
         if length == 0:

@@ -12,7 +12,6 @@ import math
 import re
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -174,10 +173,14 @@ class Bodies:
 
     Args:
         limit: bytes of all, beyond the first 64 KiB of each.
+        largest: bytes that one may have.
+        seconds: time that one may take to come.
     """
 
-    def __init__(self, limit: int = 512 << 20) -> None:
-        self._limit = limit
+    def __init__(
+        self, limit: int = 512 << 20, largest: int = 64 << 20, seconds: float = 60.0
+    ) -> None:
+        self._limit, self.largest, self._seconds = limit, largest, seconds
         self.held: Shares[Arrival] = Shares()
         """Bytes that count."""
         self._arriving: set[Arrival] = set()
@@ -186,16 +189,12 @@ class Bodies:
     async def read(
         self,
         receive: Callable[[], Awaitable[Mapping[str, Any]]],
-        limit: int,
-        seconds: float,
         encoding: str = "",
         owner: str = "",
     ) -> tuple[bytes, Arrival]:
         """Read a body; return it, and what to `release` when its request is finished.
 
         Args:
-            limit: bytes it may have.
-            seconds: time it may take.
             encoding: what it is decoded from, as `encoding_of` names it.
             owner: on whose behalf it is held.
 
@@ -205,20 +204,20 @@ class Bodies:
             ClientGoneError: the client left in the middle.
         """
         arrival = Arrival(owner)
-        text = f"the body did not come within {seconds:.0f} s"
+        text = f"the body did not come within {self._seconds:.0f} s"
         slow = HttpError(HTTPStatus.REQUEST_TIMEOUT, text)
-        timer = asyncio.get_running_loop().call_later(seconds, arrival.stop, slow)
+        timer = asyncio.get_running_loop().call_later(self._seconds, arrival.stop, slow)
         self._arriving.add(arrival)
         # Its bytes are not copied once more in the end.
         data = io.BytesIO()
         try:
             while arrival.is_open:
                 data.write(_part(await receive(), arrival))
-                self._count(arrival, data.tell(), limit)
+                self._count(arrival, data.tell(), self.largest)
             timer.cancel()
             if not encoding:
                 return data.getvalue(), arrival
-            return await self._decode(arrival, data.getvalue(), encoding, limit), arrival
+            return await self._decode(arrival, data.getvalue(), encoding), arrival
         except BaseException as error:
             self.release(arrival)
             if isinstance(error, asyncio.CancelledError) and arrival.error is not None:
@@ -231,11 +230,11 @@ class Bodies:
             # A frame that an exception holds would hold this too.
             data.close()
 
-    async def _decode(self, arrival: Arrival, data: bytes, encoding: str, limit: int) -> bytes:
+    async def _decode(self, arrival: Arrival, data: bytes, encoding: str) -> bytes:
         """Decode a body, one at a time, in steps between which others have their turn."""
         body = io.BytesIO()
         async with self._decodes:
-            for piece in decoded(data, encoding, limit):
+            for piece in decoded(data, encoding, self.largest):
                 body.write(piece)
                 self._count(arrival, len(data) + body.tell(), math.inf)
                 await asyncio.sleep(0)
@@ -309,11 +308,7 @@ async def aside(size: int, work: Callable[..., _Read], *given: Any) -> _Read:
     """
     if size <= LARGE:
         return work(*given)
-    return await _in_thread(work, *given)
-
-
-async def _in_thread(work: Callable[..., _Read], *given: Any) -> _Read:
-    return await asyncio.get_running_loop().run_in_executor(_aside, partial(work, *given))
+    return await asyncio.get_running_loop().run_in_executor(_aside, work, *given)
 
 
 class _Names(msgspec.Struct):

@@ -131,12 +131,8 @@ class Exchange:
         raw: bytes = self._scope.get("raw_path") or self.path.encode()
         return raw.decode("latin-1").partition("?")[0]
 
-    async def body(self, limit: int, seconds: float) -> bytes:
-        """Read the request's body.
-
-        Args:
-            limit: bytes it may have.
-            seconds: time it may take.
+    async def body(self) -> bytes:
+        """Read the request's body, as large and as slow as `Bodies` allow.
 
         Raises:
             HttpError: it is too large (413), too slow (408), in an unknown encoding (415) or wrong
@@ -144,8 +140,8 @@ class Exchange:
             ClientGoneError: the client left in the middle.
         """
         length = int(self.headers.get("content-length") or 0)
-        if length > limit:
-            raise too_large(limit)
+        if length > self._bodies.largest:
+            raise too_large(self._bodies.largest)
         self._body_ended()
         is_plain = self.headers.keys().isdisjoint(_ENCODINGS)
         if is_plain and 0 < length <= FREE_BYTES and self._client.has_sent_all:
@@ -156,9 +152,7 @@ class Exchange:
             return body
         try:
             encoding = encoding_of(self.headers)
-            data, self._arrival = await self._bodies.read(
-                self._receive, limit, seconds, encoding, self.tenant
-            )
+            data, self._arrival = await self._bodies.read(self._receive, encoding, self.tenant)
         except HttpError as error:
             if error.status == HTTPStatus.REQUEST_TIMEOUT:
                 self.extra_headers.append((b"connection", b"close"))
@@ -176,16 +170,16 @@ class Exchange:
         if "content-length" in self.headers:
             self.headers["content-length"] = str(len(body))
 
-    async def text(self, limit: int, seconds: float) -> bytes:
+    async def text(self) -> bytes:
         """Read the request's body as `body` does; return JSON in UTF-8, and other text as it is.
 
         Raises:
             HttpError, ClientGoneError: as `body`; it is in no encoding of Unicode (400).
         """
-        data = await self.body(limit, seconds)
+        data = await self.body()
         if self.headers.get("content-type", "").lower().startswith(_BINARY_TYPES):
             return data
-        text = await aside(len(data), utf8_of, data, limit)
+        text = await aside(len(data), utf8_of, data, self._bodies.largest)
         if text is not data:
             self._becomes(text)
         return text

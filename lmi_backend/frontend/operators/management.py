@@ -36,16 +36,10 @@ _REGISTER: Final = ("url", "model_name", "synchronous")
 
 
 class Management:
-    """Answers `/models` and `/models/NAME`.
+    """Answers `/models` and `/models/NAME`."""
 
-    Args:
-        limit: bytes of a body.
-        seconds: time a body may take to come.
-    """
-
-    def __init__(self, models: Models, control: ModelControl, limit: int, seconds: float) -> None:
+    def __init__(self, models: Models, control: ModelControl) -> None:
         self._models, self._control = models, control
-        self._limit, self._seconds = limit, seconds
         self._loading: dict[str, asyncio.Task[None]] = {}
 
     async def list(self, exchange: Exchange) -> None:
@@ -87,7 +81,7 @@ class Management:
 
     async def register(self, exchange: Exchange) -> None:
         parameters = dict(parse_qsl(exchange.query))
-        if data := await exchange.text(self._limit, self._seconds):
+        if data := await exchange.text():
             parameters |= read_object(data)
         name = _name_of(_parameters(parameters, _REGISTER))
         is_synchronous = _flag(parameters, "synchronous")

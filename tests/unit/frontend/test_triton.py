@@ -70,7 +70,7 @@ async def proxy(triton: Triton) -> AsyncIterator[TritonProxy]:
     application = web.Application()
     application.router.add_route("*", "/{rest:.*}", triton.answer)
     async with TestServer(application) as server:
-        proxy = TritonProxy(f"http://{server.host}:{server.port}", 1 << 20, 10)
+        proxy = TritonProxy(f"http://{server.host}:{server.port}")
         yield proxy
         await proxy.close()
 
@@ -275,7 +275,7 @@ async def test_an_error_has_its_own_status(proxy: TritonProxy, triton: Triton) -
 
 
 async def test_a_triton_that_is_not_there_is_said() -> None:
-    proxy = TritonProxy("http://127.0.0.1:9", 1 << 20, 10)
+    proxy = TritonProxy("http://127.0.0.1:9")
     for headers in ({}, {LENGTH: "0"}):
         with pytest.raises(UnavailableError, match="HTTP port"):
             await sent(proxy, INFER, BODY, "mine", **headers)

@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import json
 import tracemalloc
 import zlib
 from collections.abc import Callable, Sequence
@@ -55,14 +54,14 @@ LONG = b"".join(b'{"n": %d}, ' % (number * number) for number in range(40_000))
 async def decoded(names: str, data: bytes, size: int, limit: int = 8 * MIB) -> bytes:
     """Send a body in parts of so many bytes; return what is read."""
     parts = [data[at : at + size] for at in range(0, len(data), size)] or [b""]
-    bodies = Bodies(8 * limit)
+    bodies = Bodies(8 * limit, limit)
 
     async def receive() -> dict[str, Any]:
         part = parts.pop(0)
         return {"type": "http.request", "body": part, "more_body": bool(parts)}
 
     try:
-        body, _ = await bodies.read(receive, limit, 60, encoding_of({"content-encoding": names}))
+        body, _ = await bodies.read(receive, encoding_of({"content-encoding": names}))
     except HttpError:
         assert bodies.held.size == 0
         raise
@@ -192,17 +191,6 @@ def test_what_is_unknown_is_refused_by_name(names: str) -> None:
     assert refused.value.status == 415
 
 
-PATHS = {
-    "/v1/chat/completions": "error",
-    "/v1/responses": "error",
-    "/v1/messages": "type",
-    "/generate": "error_type",
-    "/invocations": "code",
-    "/v2/models/none/generate": "error",
-    "/v2/models/none/infer": "error",
-}
-
-
 @pytest.mark.parametrize(
     ("encoding", "data", "status", "accepted"),
     [
@@ -211,16 +199,13 @@ PATHS = {
         ("zstd", zstd.compress(bytes(MIB + 1)), 413, None),
     ],
 )
-@pytest.mark.parametrize("path", PATHS)
-async def test_a_refusal_is_in_the_clients_own_format(
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v2/models/none/infer"])
+async def test_a_refused_encoding_says_which_are_accepted(
     tmp_path: Path, path: str, encoding: str, data: bytes, status: int, accepted: str | None
 ) -> None:
     front_end = FrontEnd(Settings(base=tmp_path, max_body=MIB))
     answer = await ask(front_end, path, {"content-encoding": encoding}, "POST", body=data)
-    # Text Generation Inference has its own word for what is wrong with a body.
-    assert answer.status == (422 if (path, status) == ("/generate", 400) else status)
-    assert answer.headers.get("accept-encoding") == accepted
-    assert PATHS[path] in json.loads(answer.body)
+    assert (answer.status, answer.headers.get("accept-encoding")) == (status, accepted)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +231,7 @@ async def test_users_code_is_told_of_the_body_as_it_is(
         return {"type": "http.request", "body": sent}
 
     exchange = Exchange(scope, receive, None)  # type: ignore[arg-type]
-    assert await exchange.text(MIB, 60) == b'{"a": 1}'
+    assert await exchange.text() == b'{"a": 1}'
     assert exchange.headers == expected | {"x": "y"}
     exchange.close()
 

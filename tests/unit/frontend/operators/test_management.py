@@ -26,7 +26,7 @@ async def listed(query: str, index: dict[str, RepositoryModel]) -> Any:
     control: Any = SimpleNamespace(index=index_of)
     models: Any = SimpleNamespace()
     exchange: Any = NotedAnswer(query)
-    await Management(models, control, 1 << 20, 10).list(exchange)
+    await Management(models, control).list(exchange)
     return exchange.answer
 
 
