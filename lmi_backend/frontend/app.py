@@ -19,7 +19,7 @@ from lmi_backend.errors import HttpError, LmiError, StoppingError
 from lmi_backend.front_end_settings import OWN_AGENT
 from lmi_backend.frontend.answer import CLIENT_LEFT
 from lmi_backend.frontend.answering import Answering
-from lmi_backend.frontend.http.access import Access, OwnNames, is_loopback
+from lmi_backend.frontend.http.access import Access
 from lmi_backend.frontend.http.api_keys import ApiKeys, OtherProcessError
 from lmi_backend.frontend.http.bodies import ALL_BODIES, Bodies, ClientGoneError
 from lmi_backend.frontend.http.exchange import Exchange
@@ -68,8 +68,7 @@ class FrontEnd:
         self._answering = Answering(self._reading)
         self.triton = TritonProxy(settings.triton_url)
         keys = ApiKeys(settings.api_keys, settings.api_key, settings.processes, settings.place)
-        names, is_local = OwnNames(settings.hosts, settings.host), is_loopback(settings.host)
-        self._access = Access(keys, settings.origins, names, is_local=is_local)
+        self._access = Access(keys, settings.origins, settings.hosts, settings.host)
         self.routes = Routes(self.make_routes())
         self._is_leaving = False
         self._probed: dict[str, int] = {}

@@ -40,33 +40,6 @@ def name_in(host: str) -> str | None:
     return match["name"].lower().removesuffix(".") or None
 
 
-class OwnNames:
-    """The names of this server.
-
-    A foreign name may lead here too: its owner has a DNS server give this address. A browser then
-    treats the page of that name and this server as one site.
-
-    Args:
-        given: by an operator (--allowed-hosts); `*` for all.
-        listens_on: name or address of --host.
-    """
-
-    def __init__(self, given: Collection[str] = (), listens_on: str = "") -> None:
-        self.are_given = bool(given)
-        """Whether an operator named them."""
-        self._has_all = ANY in given
-        own = ("localhost", socket.gethostname(), listens_on)
-        self._names = {name_in(each) for each in (*given, *own)} - {None}
-
-    def __contains__(self, name: object) -> bool:
-        # Nobody else owns an address, or a name below localhost.
-        return (
-            self._has_all
-            or name in self._names
-            or (isinstance(name, str) and (name.endswith(".localhost") or _is_address(name)))
-        )
-
-
 def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
@@ -97,22 +70,29 @@ _CORS: Final = (
 class Access:
     """Decides for each request.
 
+    A foreign name may lead here too: its owner has a DNS server give this address. A browser then
+    treats the page of that name and this server as one site.
+
     Args:
         origins: web sites whose pages may send requests, as `https://host[:port]`; `*` for all.
-        is_local: whether only this machine reaches the port; then operators need no key where
-            nobody does.
+        hosts: names of this server that an operator gives (--allowed-hosts); `*` for all.
+        host: name or address that it listens on (--host).
     """
 
     def __init__(
-        self, keys: ApiKeys, origins: Collection[str], names: OwnNames, *, is_local: bool
+        self, keys: ApiKeys, origins: Collection[str], hosts: Collection[str], host: str
     ) -> None:
-        self._keys, self._origins, self._is_local = keys, frozenset(origins), is_local
-        self._names = names
+        self._keys, self._origins, self._is_local = keys, frozenset(origins), is_loopback(host)
+        """The last one: whether only this machine reaches the port; then operators need no key
+        where nobody does."""
+        self._has_all_names = ANY in hosts
+        own = ("localhost", socket.gethostname(), host)
+        self._names = {name_in(each) for each in (*hosts, *own)} - {None}
         # A page that reaches this server under another name has no key. Where none is needed, the
         # names of a port on the network are known only to those who give them.
         self._own_host = "localhost"
         """The host of the last request that named one of this server: most name the same."""
-        self._guards_names = not keys.are_needed and (is_local or names.are_given)
+        self._guards_names = not keys.are_needed and (self._is_local or bool(hosts))
 
     def check_site(self, exchange: Exchange, who: Who) -> None:
         """Refuse what another web site's page makes a browser send.
@@ -157,10 +137,15 @@ class Access:
         if (name := name_in(host)) is None:
             text = f"Host: {printable(host, 80)!r}; accepted: a name or an address, with a port"
             raise HttpError(HTTPStatus.BAD_REQUEST, text)
-        is_own = name in self._names
+        is_own = self.owns(name)
         if is_own:
             self._own_host = host
         return is_own
+
+    def owns(self, name: str) -> bool:
+        # Nobody else owns an address, or a name below localhost.
+        is_ours = self._has_all_names or name in self._names or name.endswith(".localhost")
+        return is_ours or _is_address(name)
 
     def key(self, exchange: Exchange, *, for_operator: bool) -> ApiKey | None:
         """Return the key of a request; None where nobody needs one.

@@ -15,8 +15,8 @@ from lmi_backend.clients.registry import PATHS
 from lmi_backend.clients.spec import OPERATOR, PROBE
 from lmi_backend.front_end_settings import OWN_AGENT, Settings
 from lmi_backend.frontend.app import FrontEnd
-from lmi_backend.frontend.http.access import Access, OwnNames, is_loopback, name_in
-from lmi_backend.frontend.http.api_keys import hash_of
+from lmi_backend.frontend.http.access import Access, is_loopback, name_in
+from lmi_backend.frontend.http.api_keys import ApiKeys, hash_of
 from tests.support.answers.asking import ask
 
 PROBES = {path.template for path in PATHS if path.who == PROBE}
@@ -245,8 +245,8 @@ def test_names_are_compared_without_case_and_port() -> None:
     assert [name_in(host) for host in ("A.b:1", "A.b.", "[::1]:", "[fe80::1%eth0]", "1.2.3.4")] == [
         "a.b", "a.b", "::1", "fe80::1%eth0", "1.2.3.4"
     ]  # fmt: skip
-    names = OwnNames(("A.b:1",), "Here")
-    assert [each in names for each in ("a.b", "here", "b", None)] == [True, True, False, False]
+    access = Access(ApiKeys(None), (), ("A.b:1",), "Here")
+    assert [access.owns(each) for each in ("a.b", "here", "b")] == [True, True, False]
 
 
 def signed_by_botocore(key: str) -> str:
