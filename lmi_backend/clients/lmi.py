@@ -37,6 +37,7 @@ from lmi_backend.clients.spec import (
     Response,
     answers_of,
     failure,
+    generating,
     is_object,
     rename_prompt,
 )
@@ -520,21 +521,15 @@ _ADAPTERS: Final = f"{_MODEL}/adapters"
 _ADAPTER: Final = f"{_ADAPTERS}/{{adapter}}"
 
 
-def _body(template: str, *, by_tensor: bool = False) -> Path:
-    return Path(
-        template, INVOKE, takes_place=True, counts_n=True, can_resume=True, by_tensor=by_tensor
-    )
-
-
 SPEC: Final = ClientSpec(
     name="lmi",
     title="LMI",
     failure=lmi_failure,
     form=HttpForm,
     paths=(
-        _body(INVOCATIONS, by_tensor=True),
-        _body("/predictions/{model}"),
-        _body(f"{_MODEL}/invoke"),
+        generating(INVOCATIONS, INVOKE, by_tensor=True),
+        generating("/predictions/{model}", INVOKE),
+        generating(f"{_MODEL}/invoke", INVOKE),
         Path(_ADAPTERS, "adapters", "GET"),
         Path(_ADAPTERS, "adapters", "POST", OPERATOR),
         Path(_ADAPTER, "adapters", "GET"),

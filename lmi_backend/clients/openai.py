@@ -24,6 +24,7 @@ from lmi_backend.clients.spec import (
     Path,
     body_of,
     failure,
+    generating,
     is_object,
     message_of,
     on_one_line,
@@ -243,10 +244,8 @@ SPEC: Final = ClientSpec(
     failure=openai_failure,
     form=RefusingForm,
     paths=(
-        *(
-            Path(each, RELAY, takes_place=True, counts_n=True, can_resume=True, by_tensor=True)
-            for each in (CHATS, COMPLETIONS)
-        ),
+        generating(CHATS, RELAY, by_tensor=True),
+        generating(COMPLETIONS, RELAY, by_tensor=True),
         _work(EMBEDDINGS),
         Path("/tokenize", RELAY, by_tensor=True),
         Path("/detokenize", RELAY, by_tensor=True),

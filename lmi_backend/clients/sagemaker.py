@@ -24,13 +24,13 @@ from lmi_backend.clients.spec import (
     ClientSpec,
     Ending,
     ErrorResponse,
-    Path,
+    generating,
     is_object,
 )
 from lmi_backend.errors import HTTP_ERROR, EngineError, HttpError, UnknownModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from lmi_backend.clients.spec import Form
     from lmi_backend.errors import LmiError
@@ -225,19 +225,7 @@ class StreamForm(InvokeForm):
 
 
 _ENDPOINT: Final = "/endpoints/{endpoint}/invocations"
-
-
-def _body(template: str, wrap: Callable[[Form], Form], accept: str = "accept") -> Path:
-    return Path(
-        template,
-        INVOKE,
-        takes_place=True,
-        counts_n=True,
-        can_resume=True,
-        wrap=wrap,
-        accept=accept,
-    )
-
+_STREAM: Final = f"{_ENDPOINT}-response-stream"
 
 SPEC: Final = ClientSpec(
     name="sagemaker",
@@ -245,7 +233,7 @@ SPEC: Final = ClientSpec(
     failure=sagemaker_failure,
     form=HttpForm,
     paths=(
-        _body(_ENDPOINT, InvokeForm),
-        _body(f"{_ENDPOINT}-response-stream", StreamForm, "x-amzn-sagemaker-accept"),
+        generating(_ENDPOINT, INVOKE, wrap=InvokeForm),
+        generating(_STREAM, INVOKE, wrap=StreamForm, accept="x-amzn-sagemaker-accept"),
     ),
 )

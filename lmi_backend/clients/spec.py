@@ -91,6 +91,11 @@ class Path:
     """Header that says which content type is wanted."""
 
 
+def generating(template: str, action: str, **more: Any) -> Path:
+    """Return a path of generated answers, whose streams another worker can continue."""
+    return Path(template, action, takes_place=True, counts_n=True, can_resume=True, **more)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClientSpec:
     """A kind of client."""

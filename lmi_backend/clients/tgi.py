@@ -27,6 +27,7 @@ from lmi_backend.clients.spec import (
     Path,
     Read,
     failure,
+    generating,
     message_of,
     status_of,
 )
@@ -39,8 +40,6 @@ from lmi_backend.json_text import UNREADABLE
 from lmi_backend.tokenization import SPANS_PATH, Spanning, Spans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lmi_backend.engine_config import Context
 
 
@@ -180,19 +179,15 @@ class SpansForm(WholeForm):
         return dump(whole if self._is_chat else tokens).encode()
 
 
-def _body(template: str, read: Callable[[dict[str, Any], Context], Read]) -> Path:
-    return Path(template, READ, takes_place=True, counts_n=True, can_resume=True, read=read)
-
-
 SPEC: Final = ClientSpec(
     name="tgi",
     title="Text Generation Inference",
     failure=tgi_failure,
     form=HttpForm,
     paths=(
-        _body("/generate", read_whole),
-        _body("/generate_stream", read_stream),
-        _body("/", read_either),
+        generating("/generate", READ, read=read_whole),
+        generating("/generate_stream", READ, read=read_stream),
+        generating("/", READ, read=read_either),
         # vLLM's clients send `prompt` or `messages` to the same path.
         Path("/tokenize", READ, read=read_text, member="inputs"),
         Path("/chat_tokenize", READ, read=read_chat),
