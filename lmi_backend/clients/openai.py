@@ -13,6 +13,7 @@ from lmi_backend.clients.spec import (
     ANYBODY,
     DESCRIPTION,
     EVENTS,
+    JSON,
     LINES,
     OPERATOR,
     RELAY,
@@ -34,7 +35,7 @@ from lmi_backend.errors import HTTP_ERROR, HttpError
 from lmi_backend.generation import HttpChunk, reports_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lmi_backend.errors import LmiError
     from lmi_backend.generation import Chunk
@@ -177,20 +178,25 @@ class RefusingForm(HttpForm):
 
 
 class WholeForm(RefusingForm):
-    """The answer of an HTTP application that is another one to its client, once it is whole."""
+    """The answer of an HTTP application that is another one to its client, once it is whole.
+
+    Args:
+        change: makes the client's.
+        content_type: of the client's.
+    """
 
     passes_events = False
 
-    def __init__(self) -> None:
+    def __init__(self, change: Callable[[bytes], bytes], content_type: str = JSON) -> None:
         super().__init__()
-        self._whole = b""
+        self._whole, self._change, self._content_type = b"", change, content_type
 
     def write(self, chunks: list[Chunk]) -> bytes:
         self._whole += super().write(chunks)
-        return self.changed(self._whole) if self.is_over else b""
-
-    def changed(self, data: bytes) -> bytes:
-        raise NotImplementedError
+        if not self.is_over:
+            return b""
+        self.headers = {"content-type": self._content_type}
+        return self._change(self._whole)
 
 
 _END: Final = b"\n\n"

@@ -19,7 +19,6 @@ from lmi_backend.clients.openai import HttpForm, WholeForm
 from lmi_backend.clients.parameters import FIELDS, read_parameters
 from lmi_backend.clients.spec import (
     EVENTS,
-    JSON,
     READ,
     ClientSpec,
     Ending,
@@ -159,24 +158,17 @@ def _read_spans(spanning: Spanning, context: Context) -> Read:
     if context.is_custom:
         raise RequestError("is read by a handler of the user's own", field="the body")
     request = HttpRequest(SPANS_PATH, msgspec.json.encode(spanning))
-    return Read(request, SpansForm(is_chat=spanning.chat is not None))
+    return Read(request, WholeForm(partial(_spans, is_chat=spanning.chat is not None)))
 
 
-class SpansForm(WholeForm):
-    def __init__(self, *, is_chat: bool) -> None:
-        super().__init__()
-        self._is_chat = is_chat
-
-    def changed(self, data: bytes) -> bytes:
-        try:
-            spans = msgspec.json.decode(data, type=Spans)
-        except UNREADABLE:
-            text = "the model's engine has no tokenizer"
-            raise HttpError(HTTPStatus.NOT_FOUND, text) from None
-        self.headers = {"content-type": JSON}
-        tokens = msgspec.to_builtins(spans.tokens)
-        whole = {"tokenize_response": tokens, "templated_text": spans.text}
-        return dump(whole if self._is_chat else tokens).encode()
+def _spans(data: bytes, *, is_chat: bool) -> bytes:
+    try:
+        spans = msgspec.json.decode(data, type=Spans)
+    except UNREADABLE:
+        raise HttpError(HTTPStatus.NOT_FOUND, "the model's engine has no tokenizer") from None
+    tokens = msgspec.to_builtins(spans.tokens)
+    whole = {"tokenize_response": tokens, "templated_text": spans.text}
+    return dump(whole if is_chat else tokens).encode()
 
 
 SPEC: Final = ClientSpec(

@@ -43,7 +43,8 @@ def manage(exchange: Exchange, model: Model, body: dict[str, object]) -> Answer:
 
 
 def change_of(exchange: Exchange, body: dict[str, Any]) -> Read:
-    form, write = HttpForm() if exchange.is_operator else _WithoutFolders(), exchange.spec.failure
+    form = HttpForm() if exchange.is_operator else WholeForm(_without_folders)
+    write = exchange.spec.failure
     return Read(AdapterChange(body), form, failure=lambda error: write(as_management(error)))
 
 
@@ -57,7 +58,7 @@ def load_of(body: dict[str, Any]) -> Read:
         raise _wrong(text)
     order = {"requestType": "REGISTER_ADAPTER", "name": name, "src": folder}
     change = AdapterChange(order if replaces is None else order | {INPLACE: replaces})
-    return Read(change, _DoneForm(f"LoRA adapter '{name}' added"), failure=_vllm_failure)
+    return Read(change, _answer(f"LoRA adapter '{name}' added"), failure=_vllm_failure)
 
 
 def unload_of(body: dict[str, Any]) -> Read:
@@ -65,7 +66,7 @@ def unload_of(body: dict[str, Any]) -> Read:
     if not (name := body.get("lora_name")):
         raise _wrong("'lora_name' needs to be provided to unload a adapter.")
     change = AdapterChange({"requestType": "UNREGISTER_ADAPTER", "name": name})
-    return Read(change, _DoneForm(f"LoRA adapter '{name}' removed"), failure=_vllm_failure)
+    return Read(change, _answer(f"LoRA adapter '{name}' removed"), failure=_vllm_failure)
 
 
 def _vllm_failure(error: LmiError) -> ErrorResponse:
@@ -84,27 +85,19 @@ def check_bodies(exchange: Exchange, bodies: Iterable[str]) -> None:
         raise _forbidden()
 
 
-class _WithoutFolders(WholeForm):
-    """Shows of an adapter's folder its name only: the others say where things are."""
-
-    def changed(self, data: bytes) -> bytes:
-        body: dict[str, Any] = msgspec.json.decode(data)
-        for each in body.get("adapters", [body]):
-            if "src" in each:
-                each["src"] = PurePath(each["src"]).name
-        return msgspec.json.encode(body)
+def _without_folders(data: bytes) -> bytes:
+    """Return an answer with the names alone of folders, which say where things are."""
+    body: dict[str, Any] = msgspec.json.decode(data)
+    for each in body.get("adapters", [body]):
+        if "src" in each:
+            each["src"] = PurePath(each["src"]).name
+    return msgspec.json.encode(body)
 
 
-class _DoneForm(WholeForm):
-    """Says in a sentence of vLLM's server that an adapter was loaded or unloaded."""
-
-    def __init__(self, done: str) -> None:
-        super().__init__()
-        self._text = f"Success: {done} successfully."
-
-    def changed(self, data: bytes) -> bytes:
-        self.headers = {"content-type": "text/plain; charset=utf-8"}
-        return self._text.encode()
+def _answer(done: str) -> WholeForm:
+    """Return what says in a sentence of vLLM's server what was done."""
+    text = f"Success: {done} successfully.".encode()
+    return WholeForm(lambda _: text, "text/plain; charset=utf-8")
 
 
 def _forbidden() -> HttpError:
