@@ -14,8 +14,10 @@ from msgspec.structs import replace
 
 from lmi_backend.clients.lmi_formats import (
     Format,
+    Json,
     Lines,
     RequestedAnswer,
+    WholeJson,
     dump,
     legacy_word,
     make_format,
@@ -341,11 +343,11 @@ class LmiReply(LmiAnswer):
     requested: RequestedAnswer
     _texts: dict[int, list[str]] = field(default_factory=dict)
     _done: list[Delta] = field(default_factory=list)
-    _whole: Format | None = None
+    _whole: WholeJson | None = None
 
     def __post_init__(self) -> None:
         if self.body is None and (self.requested.details or self.requested.n > 1):
-            self._whole = make_format("json", self.requested)
+            self._whole = WholeJson(self.requested)
 
     def _responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
         deltas = [chunk for chunk in chunks if isinstance(chunk, Delta)]
@@ -364,14 +366,14 @@ class LmiReply(LmiAnswer):
         response: Response = {"text_output": delta.text}
         if len(self.requested.prompts) * self.requested.n > 1:
             response["index"] = delta.index
-        details = self._whole.write([delta]) if self._whole is not None else ""
+        objects = self._whole.objects([delta]) if self._whole is not None else []
         if delta.is_last:
             response["generated_text"] = self.requested.prefix(delta.index) + "".join(texts)
-        return response | self._optional([delta], details if delta.is_last else "")
+        return response | self._optional([delta], objects)
 
     def _at_once(self, deltas: list[Delta], *, is_last: bool) -> list[Response]:
         """All answers in one response: the first to each prompt, the others in its details."""
-        details = self._whole.write(deltas) if self._whole is not None else ""
+        objects = self._whole.objects(deltas) if self._whole is not None else []
         self._done += deltas
         if not is_last:
             return []
@@ -381,9 +383,9 @@ class LmiReply(LmiAnswer):
         response: Response = {"generated_text": texts}
         if "text_output" in self.outputs:
             response["text_output"] = texts
-        return [response | self._optional(first, details)]
+        return [response | self._optional(first, objects)]
 
-    def _optional(self, deltas: list[Delta], whole: str) -> Response:
+    def _optional(self, deltas: list[Delta], objects: list[Json]) -> Response:
         """Return the outputs that a client names, or all of them with `details`."""
         optional: dict[str, Output] = {
             "finish_reason": [legacy_word(delta) or "" for delta in deltas],
@@ -392,13 +394,9 @@ class LmiReply(LmiAnswer):
         }
         wanted = optional if self.requested.details else {}
         chosen = {n: v for n, v in optional.items() if n in wanted or n in self.outputs}
-        if not whole:
-            return chosen
-        answers = json.loads(whole)
-        answers = answers if isinstance(answers, list) else [answers]
-        return chosen | {
-            "details": [json.dumps(answer.get("details"), ensure_ascii=False) for answer in answers]
-        }
+        if objects:
+            chosen["details"] = [dump(each.get("details")) for each in objects]
+        return chosen
 
 
 def read_lmi_embedding(inputs: object, context: Context, *, is_body: bool) -> ParsedRequest:

@@ -77,7 +77,6 @@ _NEVER: Final = -9999.0
 
 @dataclass
 class PartialAnswer:
-    index: int
     keeps_tokens: bool = True
     texts: list[str] = field(default_factory=list)
     tokens: list[tuple[Token, str]] = field(default_factory=list)
@@ -120,7 +119,7 @@ class Answers:
 
     def __init__(self, requested: RequestedAnswer, *, keeps_tokens: bool = True) -> None:
         self._requested = requested
-        self._answers = [PartialAnswer(each, keeps_tokens) for each in range(requested.answers)]
+        self._answers = [PartialAnswer(keeps_tokens) for _ in range(requested.answers)]
 
     def __getitem__(self, index: int) -> PartialAnswer:
         return self._answers[index]
@@ -291,12 +290,15 @@ class WholeJson:
         self._requested = requested
         self._answers = Answers(requested)
 
-    def write(self, deltas: Sequence[Delta]) -> str:
+    def objects(self, deltas: Sequence[Delta]) -> list[Json]:
+        """Return what answers each prompt; nothing until all has come."""
         for delta in deltas:
             self._answers[delta.index].add(delta, token_texts(delta))
-        if not self._answers.are_complete:
+        return self._answers.whole() if self._answers.are_complete else []
+
+    def write(self, deltas: Sequence[Delta]) -> str:
+        if not (objects := self.objects(deltas)):
             return ""
-        objects = self._answers.whole()
         is_list = self._requested.is_list or self._requested.tgi_compat
         return dump(objects if is_list else objects[0])
 

@@ -42,8 +42,7 @@ def triton_failure(error: LmiError) -> ErrorResponse:
     return failure(status_of(error), {"error": message_of(error)}, error)
 
 
-_VERSION: Final = r"(/versions/(?P<version>\d{1,19}))?"
-_MODEL: Final = rf"/v2/models/(?P<model>[\w-][\w.-]{{0,254}}){_VERSION}"
+_MODEL: Final = r"/v2/models/[\w-][\w.-]{0,254}(/versions/\d{1,19})?"
 _PATHS: Final = tuple(
     (method, re.compile(f"{pattern}/?", re.ASCII))
     for method, pattern in (
@@ -59,22 +58,15 @@ class TritonPath(NamedTuple):
     """As it is written to Triton."""
     method: str
     """The only one that it has."""
-    model: str = ""
-    version: str = ""
     word: str = ""
     """What the model is to do."""
-
-    @property
-    def is_stream(self) -> bool:
-        return self.word == "generate_stream"
 
 
 def read_path(text: str) -> TritonPath | None:
     """Return a path as it was written; None for one that is not for clients."""
     for method, pattern in _PATHS:
         if (match := pattern.fullmatch(text)) is not None:
-            named = {name: value or "" for name, value in match.groupdict().items()}
-            return TritonPath(text.rstrip("/"), method, **named)
+            return TritonPath(text.rstrip("/"), method, match.groupdict().get("word") or "")
     return None
 
 

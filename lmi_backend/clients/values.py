@@ -123,20 +123,17 @@ def _string(value: object) -> str:
     return value
 
 
-def _strings(value: object) -> tuple[str, ...]:
+def _names(value: object) -> tuple[str, ...]:
+    """Return strings; an empty one names the base model."""
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise ValueError("is not a list of strings")
+    return tuple(map(_string, items))
+
+
+def _strings(value: object) -> tuple[str, ...]:
     # Some clients send [""] for "none".
-    return tuple(_string(item) for item in items if item)
-
-
-def _names(value: object) -> tuple[str, ...]:
-    """Like strings, but an empty one counts: it names the base model."""
-    items = [value] if isinstance(value, str) else value
-    if not isinstance(items, list):
-        raise ValueError("is not a list of strings")  # noqa: TRY004
-    return tuple(_string(item) for item in items)
+    return tuple(filter(None, _names(value)))
 
 
 def _object(value: object) -> dict[str, Any]:
