@@ -98,3 +98,8 @@ def run_script(script: str, python: Path = CLIENTS_PYTHON, **reached: str) -> An
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def refusal_in(result: Any) -> tuple[Any, Any, Any]:
+    """Return the kind of an error that a library has raised, its status and its body."""
+    return result["raised"], result["status"], result["body"]

@@ -1,13 +1,9 @@
 """What curl sends: LMI's bodies, and HTTP's corners."""
 
-import gzip
 import json
 import subprocess
-import zlib
-from collections.abc import Callable
 
 import pytest
-from backports import zstd
 
 from tests.clients.conftest import KEY
 from tests.support.servers.serving import Served
@@ -56,27 +52,6 @@ def test_a_chunked_upload_that_waits_to_be_told(served: Served) -> None:
     head, body = curl(served, "/predictions/tiny", *words, data=json.dumps(BODY).encode())
     assert head.startswith("http/1.1 200")
     assert json.loads(body) == {"generated_text": " Rome."}
-
-
-@pytest.mark.parametrize(
-    ("path", "encoding", "pack"),
-    [
-        ("/predictions/tiny", "gzip", gzip.compress),
-        ("/v1/completions", "deflate", zlib.compress),
-        ("/v2/models/tiny/generate", "zstd", zstd.compress),
-    ],
-)
-def test_a_compressed_body_is_decoded(
-    served: Served, path: str, encoding: str, pack: Callable[[bytes], bytes]
-) -> None:
-    body = BODY
-    if path.endswith("completions"):
-        body = {"model": "tiny", "prompt": BODY["inputs"], "temperature": 0}
-    if path.endswith("generate"):
-        body = {"text_input": BODY["inputs"], "max_tokens": 20}
-    headers = KEYED | {"content-encoding": encoding}
-    status, _, data = served.ask(path, pack(json.dumps(body).encode()), headers)
-    assert (status, b"Rome" in data) == (200, True)
 
 
 def test_a_connection_is_used_again(served: Served) -> None:

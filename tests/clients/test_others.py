@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.conftest import ResultsOf
+from tests.clients.conftest import ResultsOf, refusal_in
 
 ROME = "The capital of Italy is Rome."
 
@@ -96,8 +96,9 @@ def test_anthropic(results_of: ResultsOf) -> None:
 
 def test_anthropic_tells_errors_apart(results_of: ResultsOf) -> None:
     answers = results_of("use_anthropic")
-    kind, status, body = answers["unknown_model"]
+    kind, status, body = refusal_in(answers["unknown_model"])
     assert (kind, status, body["error"]["type"]) == ("NotFoundError", 404, "not_found_error")
-    assert answers["bad_value"][:2] == ["BadRequestError", 400]
-    status, body = answers["wrong_key"]
-    assert (status, body["error"]["type"]) == (401, "authentication_error")
+    assert refusal_in(answers["bad_value"])[:2] == ("BadRequestError", 400)
+    kind, status, body = refusal_in(answers["wrong_key"])
+    assert (kind, status) == ("AuthenticationError", 401)
+    assert body["error"]["type"] == "authentication_error"

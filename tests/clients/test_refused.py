@@ -68,17 +68,6 @@ def test_all_of_an_earlier_answer_reaches_the_model(served: Served) -> None:
     assert count() == count("")
 
 
-def test_a_message_that_is_gone_is_not_counted(served: Served) -> None:
-    def count(*messages: dict[str, Any]) -> tuple[int, int]:
-        asked = {"model": "tiny", "messages": [*ASKED, *messages, *ASKED]}
-        status, answer = _ask(served, "/v1/messages/count_tokens", asked, "tiny")
-        return status, answer["input_tokens"]
-
-    reminder = {"role": "system", "content": "Be terse."}
-    assert count(reminder | {"clear_at": "next_user_message"}) == count()
-    assert count(reminder) > count()
-
-
 @pytest.mark.parametrize(
     ("kind", "status"), [("web_search", 200), ("file_search", 400), ("mcp", 400)]
 )

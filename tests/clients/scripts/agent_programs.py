@@ -25,6 +25,17 @@ def order(tool: str, **arguments: str) -> str:
     return f"SAY {json.dumps(turns)}"
 
 
+def sent_with(tool: str, posts: list[dict[str, Any]]) -> list[list[Any]]:
+    """Return each request's path, status and streaming, and whether it offers a tool."""
+    return [
+        [
+            each["path"], each["status"], each["body"]["stream"],
+            tool in [offered.get("name") for offered in each["body"]["tools"]],
+        ]
+        for each in posts
+    ]  # fmt: skip
+
+
 @dataclass
 class Agent:
     """An agent whose home and work are folders of a block."""

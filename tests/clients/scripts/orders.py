@@ -10,6 +10,6 @@ CHOSEN = f"SAY {json.dumps([json.dumps({'city': 'Rome'})])}"
 TEXT = f"SAY {json.dumps([REPLY])}"
 
 
-def weather_of(city: str) -> str:
-    """Return what the tool answers."""
+def weather(city: str) -> str:
+    """Return the weather of a city."""
     return f"{city} is sunny"

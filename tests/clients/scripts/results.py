@@ -17,7 +17,7 @@ GRPC = os.environ.get("TEST_GRPC", "")
 
 
 def run(names: dict[str, Any]) -> None:
-    """Run a module's public functions; what one raises is its result too."""
+    """Run a module's public functions; what one raises is its result too, with what HTTP said."""
     own = {
         name: value
         for name, value in names.items()
@@ -25,11 +25,15 @@ def run(names: dict[str, Any]) -> None:
     }
     wanted = os.environ.get("TEST_ONLY", "").strip(",")
     results = {name: _result(own[name]) for name in own if wanted in ("", name)}
-    sys.stdout.write(json.dumps(results) + "\n")
+    sys.stdout.write(json.dumps(results, default=str) + "\n")
 
 
 def _result(function: Callable[[], Any]) -> Any:
     try:
         return function()
     except Exception as error:  # noqa: BLE001  a test says which are expected
-        return {"raised": type(error).__name__, "text": str(error)[:1000]}
+        result = {"raised": type(error).__name__, "text": str(error)[:1000]}
+        if (status := getattr(error, "status_code", None)) is None:
+            return result
+        has_id = getattr(error, "request_id", None) is not None
+        return result | {"status": status, "body": getattr(error, "body", None), "has_id": has_id}

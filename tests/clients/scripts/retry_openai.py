@@ -1,6 +1,7 @@
 """The `openai` package against a server that is full or not ready at first."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import openai
@@ -18,11 +19,7 @@ def retried() -> Any:
         answer = client.completions.create(model=MODEL, prompt="a b c", max_tokens=20)
         texts.append(answer.choices[0].text)
 
-    threads = [threading.Thread(target=ask) for _ in range(COUNT)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    _at_once(ask, COUNT)
     return texts
 
 
@@ -47,7 +44,11 @@ def _flood(answers: list[Any]) -> None:
             after = error.response.headers.get("retry-after")
             answers.append([error.status_code, after, error.body])
 
-    threads = [threading.Thread(target=ask) for _ in range(2 * COUNT)]
+    _at_once(ask, 2 * COUNT)
+
+
+def _at_once(ask: Callable[[], None], count: int) -> None:
+    threads = [threading.Thread(target=ask) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -9,16 +9,10 @@ from agno.models.openai.like import OpenAILike
 from agno.models.vllm import VLLM
 from agno.tools import tool
 from cities import City
-from orders import CHOSEN, LOOP, TEXT, weather_of
+from orders import CHOSEN, LOOP, TEXT, weather
 from results import KEY, MODEL, URL, run
 
-
-@tool(name="weather")
-def _weather(city: str) -> str:
-    """Return the weather of a city."""
-    return weather_of(city)
-
-
+WEATHER = tool(name="weather")(weather)
 OPENAI = {"id": MODEL, "base_url": f"{URL}/v1", "api_key": KEY}
 
 
@@ -31,11 +25,11 @@ def _agent(model: Any, **more: Any) -> Agent:
 
 
 def _looped(model: Any) -> Any:
-    return _agent(model, tools=[_weather]).run(LOOP).content
+    return _agent(model, tools=[WEATHER]).run(LOOP).content
 
 
 def _streamed(model: Any) -> Any:
-    events = _agent(model, tools=[_weather]).run(LOOP, stream=True)
+    events = _agent(model, tools=[WEATHER]).run(LOOP, stream=True)
     texts = (getattr(event, "content", None) for event in events)
     return "".join(text for text in texts if isinstance(text, str))
 

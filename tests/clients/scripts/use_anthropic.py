@@ -17,14 +17,6 @@ ASKED: Any = {
 }
 
 
-def _raised(**more: Any) -> Any:
-    try:
-        client.messages.create(**(ASKED | more))
-    except anthropic.APIStatusError as error:
-        return [type(error).__name__, error.status_code, error.body]
-    return None
-
-
 def message() -> Any:
     answer = client.messages.create(**ASKED)
     return [answer.content[0].text, answer.stop_reason, answer.usage.output_tokens, answer.role]
@@ -47,21 +39,11 @@ def count() -> Any:
     return client.messages.count_tokens(**asked).input_tokens
 
 
-def unknown_model() -> Any:
-    return _raised(model="none")
-
-
-def bad_value() -> Any:
-    return _raised(max_tokens=-1)
-
-
-def wrong_key() -> Any:
-    try:
-        client.with_options(api_key="wrong").messages.create(**ASKED)
-    except anthropic.AuthenticationError as error:
-        return [error.status_code, error.body]
-    return None
-
+CASES = {
+    "unknown_model": lambda: client.messages.create(**(ASKED | {"model": "none"})).id,
+    "bad_value": lambda: client.messages.create(**(ASKED | {"max_tokens": -1})).id,
+    "wrong_key": lambda: client.with_options(api_key="wrong").messages.create(**ASKED).id,
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

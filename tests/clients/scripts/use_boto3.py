@@ -29,6 +29,11 @@ def _invoke(body: Any, **more: Any) -> Any:
     return client.invoke_endpoint(**(named | more), Body=json.dumps(body).encode())
 
 
+def _answer(**named: Any) -> Any:
+    answer = client.invoke_endpoint(Body=json.dumps(LMI).encode(), **named)
+    return json.loads(answer["Body"].read())
+
+
 def _stream(body: Any, **more: Any) -> tuple[str, str, int]:
     named = {"EndpointName": MODEL, "ContentType": "application/json"}
     answer = client.invoke_endpoint_with_response_stream(
@@ -43,15 +48,11 @@ def _refused(call: Callable[..., Any], *given: Any, **named: Any) -> Any:
     try:
         call(*given, **named)
     except (ClientError, EventStreamError) as error:
-        return _error(error)
+        response = error.response
+        kept = ("OriginalStatusCode", "OriginalMessage")
+        status = response["ResponseMetadata"]["HTTPStatusCode"]
+        return [response["Error"]["Code"], status, {name: response.get(name) for name in kept}]
     return None
-
-
-def _error(error: ClientError) -> Any:
-    response = error.response
-    kept = ("OriginalStatusCode", "OriginalMessage")
-    status = response["ResponseMetadata"]["HTTPStatusCode"]
-    return [response["Error"]["Code"], status, {name: response.get(name) for name in kept}]
 
 
 def lmi() -> Any:
@@ -60,27 +61,9 @@ def lmi() -> Any:
     return [answer["ContentType"], json.loads(answer["Body"].read()), variant]
 
 
-def endpoint_is_the_model() -> Any:
-    body = json.dumps(LMI).encode()
-    answer = client.invoke_endpoint(EndpointName=MODEL, Body=body)
-    return json.loads(answer["Body"].read())
-
-
 def chat() -> Any:
     answer = json.loads(_invoke(CHAT, ContentType="application/octet-stream")["Body"].read())
     return answer["choices"][0]["message"]["content"]
-
-
-def target_model_file() -> Any:
-    return json.loads(_invoke(LMI, TargetModel=f"{MODEL}.tar.gz")["Body"].read())
-
-
-def inference_component() -> Any:
-    body = json.dumps(LMI).encode()
-    answer = client.invoke_endpoint(
-        EndpointName="my-endpoint", InferenceComponentName=MODEL, Body=body, Accept="*/*"
-    )
-    return json.loads(answer["Body"].read())
 
 
 def lmi_streamed() -> Any:
@@ -106,14 +89,6 @@ def chat_streamed() -> Any:
     return [kind, "".join(parts), end]
 
 
-def unknown_endpoint() -> Any:
-    try:
-        client.invoke_endpoint(EndpointName="none", Body=json.dumps(LMI).encode())
-    except ClientError as error:
-        return [*_error(error)[:2], error.response["Error"]["Message"]]
-    return None
-
-
 def wrong_key() -> Any:
     other = boto3.client(
         "sagemaker-runtime",
@@ -125,7 +100,12 @@ def wrong_key() -> Any:
     return _refused(other.invoke_endpoint, EndpointName=MODEL, Body=b"{}")[:2]
 
 
+COMPONENT = {"EndpointName": "my-endpoint", "InferenceComponentName": MODEL, "Accept": "*/*"}
 CASES = {
+    "endpoint_is_the_model": lambda: _answer(EndpointName=MODEL),
+    "target_model_file": lambda: _answer(EndpointName="my-endpoint", TargetModel=f"{MODEL}.tar.gz"),
+    "inference_component": lambda: _answer(**COMPONENT),
+    "unknown_endpoint": lambda: _refused(_answer, EndpointName="none"),
     "wrong_body": lambda: _refused(_invoke, {"inputs": 7}),
     "wrong_chat": lambda: _refused(_invoke, CHAT | {"temperature": -1}),
     "wrong_streamed": lambda: _refused(_stream, {"inputs": 7, "stream": True}),

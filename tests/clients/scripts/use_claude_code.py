@@ -3,16 +3,15 @@
 import functools
 from typing import Any
 
-from agent_programs import COMMAND, PACKAGES, agent, order
-from recorder import Recorder
+from agent_programs import COMMAND, PACKAGES, Agent, agent, order, sent_with
 from results import KEY, MODEL, run
 
 TOOL = "Bash"
 
 
 @functools.cache
-def _done() -> tuple[list[dict[str, Any]], Recorder, str]:
-    """Return the events that it prints, its exchanges, and what its tool wrote."""
+def _done() -> tuple[list[dict[str, Any]], Agent, str]:
+    """Return the events that it prints, the program, and what its tool wrote."""
     (program,) = PACKAGES.glob("@anthropic-ai/claude-code-*/claude")
     with agent() as claude:
         variables = {
@@ -29,7 +28,7 @@ def _done() -> tuple[list[dict[str, Any]], Recorder, str]:
             "--allowedTools", TOOL, "--permission-mode", "acceptEdits",
             order(TOOL, command=COMMAND, description="Make a file"),
         ]  # fmt: skip
-        return claude.run(words, variables), claude.recorder, claude.made
+        return claude.run(words, variables), claude, claude.made
 
 
 def answer() -> Any:
@@ -50,22 +49,10 @@ def tool() -> Any:
     return [[[part["is_error"], part["content"]] for part in parts], _done()[2]]
 
 
-def sent() -> Any:
-    """Return each request's path, status and streaming, and whether it offers the tool."""
-    return [
-        [
-            each["path"], each["status"], each["body"]["stream"],
-            TOOL in [offered["name"] for offered in each["body"]["tools"]],
-        ]
-        for each in _done()[1].exchanges
-        if each["method"] == "POST"
-    ]  # fmt: skip
-
-
 def result() -> Any:
     """Return the kinds of what the last request says from the call on, and the result."""
     kinds, text = [], ""
-    for message in _done()[1].exchanges[-1]["body"]["messages"]:
+    for message in _done()[1].recorder.exchanges[-1]["body"]["messages"]:
         for part in message["content"] if isinstance(message["content"], list) else []:
             if part["type"] in ("tool_use", "tool_result"):
                 kinds.append([message["role"], part["type"]])
@@ -73,10 +60,11 @@ def result() -> Any:
     return [kinds, text]
 
 
-def others() -> Any:
-    """Return whom it asks but the server."""
-    return _done()[1].others
-
+CASES = {
+    "sent": lambda: sent_with(TOOL, _done()[1].posts),
+    # Whom it asks but the server.
+    "others": lambda: _done()[1].recorder.others,
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

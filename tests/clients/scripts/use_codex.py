@@ -4,7 +4,7 @@ import functools
 import json
 from typing import Any
 
-from agent_programs import COMMAND, PACKAGES, agent, order
+from agent_programs import COMMAND, PACKAGES, agent, order, sent_with
 from results import KEY, MODEL, run
 
 TOOL = "exec_command"
@@ -53,17 +53,6 @@ def tool() -> Any:
     return [called, _done()[2]]
 
 
-def sent() -> Any:
-    """Return each request's path, status and streaming, and whether it offers the tool."""
-    return [
-        [
-            each["path"], each["status"], each["body"]["stream"],
-            TOOL in [offered.get("name") for offered in each["body"]["tools"]],
-        ]
-        for each in _done()[1]
-    ]  # fmt: skip
-
-
 def result() -> Any:
     """Return the kinds of the last request's items from the call on, and the result's end."""
     items = _done()[1][-1]["body"]["input"]
@@ -71,5 +60,7 @@ def result() -> Any:
     return [[item["type"] for item in items[begin:]], str(items[-1]["output"]).strip()[-4:]]
 
 
+CASES = {"sent": lambda: sent_with(TOOL, _done()[1])}
+
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

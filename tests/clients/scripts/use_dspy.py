@@ -14,14 +14,6 @@ def _model(**more: Any) -> Any:
     return dspy.LM(f"openai/{MODEL}", **(reached | options))
 
 
-def text() -> Any:
-    return _model()(QUESTION)
-
-
-def messages() -> Any:
-    return _model()(messages=[{"role": "user", "content": QUESTION}])
-
-
 def completion() -> Any:
     # It adds words of its own to the prompt, after which this model writes something else.
     (answer,) = _model(model_type="text")("The capital of Italy is")
@@ -33,9 +25,11 @@ def responses() -> Any:
     return answer["text"] if isinstance(answer, dict) else answer
 
 
-def wrong_key() -> Any:
-    return _model(api_key="wrong")(QUESTION)
-
+CASES = {
+    "text": lambda: _model()(QUESTION),
+    "messages": lambda: _model()(messages=[{"role": "user", "content": QUESTION}]),
+    "wrong_key": lambda: _model(api_key="wrong")(QUESTION),
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

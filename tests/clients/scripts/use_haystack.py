@@ -10,18 +10,10 @@ from haystack.dataclasses import ChatMessage
 from haystack.tools import tool
 from haystack.utils import Secret
 from haystack_integrations.components.generators.anthropic import AnthropicChatGenerator
-from orders import CHOSEN, LOOP, TEXT, weather_of
+from orders import CHOSEN, LOOP, TEXT, weather
 from results import KEY, MODEL, URL, run
 
 os.environ["ANTHROPIC_BASE_URL"] = URL
-
-
-def _weather(city: str) -> str:
-    """Return the weather of a city."""
-    return weather_of(city)
-
-
-TOOLS = [tool(_weather, name="weather")]
 
 
 def _generator(made: Any = OpenAIChatGenerator, **more: Any) -> Any:
@@ -32,7 +24,7 @@ def _generator(made: Any = OpenAIChatGenerator, **more: Any) -> Any:
 def _looped(generator: Any, *, streams: bool) -> Any:
     pieces: list[Any] = []
     callback = pieces.append if streams else None
-    agent = Agent(chat_generator=generator, tools=TOOLS, streaming_callback=callback)
+    agent = Agent(chat_generator=generator, tools=[tool(weather)], streaming_callback=callback)
     last = agent.run([ChatMessage.from_user(LOOP)])["messages"][-1].text
     return [last, bool(pieces) is streams]
 

@@ -6,6 +6,7 @@ from huggingface_hub import InferenceClient
 from results import KEY, MODEL, URL, run
 
 PROMPT = "The capital of Italy is"
+ASKED: Any = [{"role": "user", "content": "What is the capital of Italy?"}]
 # It has no field for the model; a server of one model needs none.
 NAMED = {"x-amzn-sagemaker-target-model": MODEL}
 client = InferenceClient(URL, token=KEY, headers=NAMED)
@@ -53,15 +54,13 @@ def best_of() -> Any:
 
 
 def chat() -> Any:
-    asked: Any = [{"role": "user", "content": "What is the capital of Italy?"}]
     other = InferenceClient(base_url=URL, token=KEY)
-    answer = other.chat_completion(asked, model=MODEL, temperature=0)
+    answer = other.chat_completion(ASKED, model=MODEL, temperature=0)
     return answer.choices[0].message.content
 
 
 def chat_streamed() -> Any:
-    asked: Any = [{"role": "user", "content": "What is the capital of Italy?"}]
-    stream = client.chat_completion(asked, temperature=0, stream=True)
+    stream = client.chat_completion(ASKED, temperature=0, stream=True)
     return "".join(c.choices[0].delta.content or "" for c in stream if c.choices)
 
 

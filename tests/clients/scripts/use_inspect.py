@@ -4,7 +4,7 @@ import os
 import tempfile
 from typing import Any
 
-from orders import LOOP, REPLY, TEXT, weather_of
+from orders import LOOP, REPLY, TEXT, weather
 from results import KEY, MODEL, URL, run
 
 # It reads them when it is imported.
@@ -36,7 +36,7 @@ def _weather() -> Any:
         Args:
             city: its name.
         """
-        return weather_of(city)
+        return weather(city)
 
     return execute
 

@@ -18,11 +18,16 @@ AWS: Any = {
     "aws_region_name": "us-east-1",
 }
 INVOKE = f"{URL}/endpoints/{MODEL}/invocations"
-STREAM = f"{INVOKE}-response-stream"
+STREAMED = {"sagemaker_base_url": f"{INVOKE}-response-stream", "stream": True}
+SAGEMAKER: Any = AWS | {"model": f"sagemaker/{MODEL}", "sagemaker_base_url": INVOKE}
+CHATS: Any = SAGEMAKER | {"model": f"sagemaker_chat/{MODEL}", "temperature": 0}
 
 
-def _text(stream: Any) -> str:
-    return "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
+def _chat(asked: dict[str, Any], **more: Any) -> Any:
+    answer: Any = litellm.completion(messages=CHAT, **(asked | more))
+    if "stream" in asked | more:
+        return "".join(each.choices[0].delta.content or "" for each in answer if each.choices)
+    return answer.choices[0].message.content
 
 
 def chat() -> Any:
@@ -30,80 +35,23 @@ def chat() -> Any:
     return [answer.choices[0].message.content, answer.usage.completion_tokens > 3]
 
 
-def chat_streamed() -> Any:
-    return _text(litellm.completion(messages=CHAT, stream=True, **OPENAI))
-
-
 def text_completion() -> Any:
     answer: Any = litellm.text_completion(prompt="The capital of Italy is", **OPENAI)
     return answer.choices[0].text
 
 
-def hosted_vllm() -> Any:
-    named = OPENAI | {"model": f"hosted_vllm/{MODEL}"}
-    answer: Any = litellm.completion(messages=CHAT, **named)
-    return answer.choices[0].message.content
-
-
-def anthropic() -> Any:
-    named = OPENAI | {"model": f"anthropic/{MODEL}", "api_base": URL}
-    answer: Any = litellm.completion(messages=CHAT, max_tokens=50, **named)
-    return answer.choices[0].message.content
-
-
-def sagemaker() -> Any:
-    answer: Any = litellm.completion(
-        model=f"sagemaker/{MODEL}", messages=CHAT, sagemaker_base_url=INVOKE, max_tokens=8, **AWS
-    )
-    return bool(answer.choices[0].message.content)
-
-
-def sagemaker_streamed() -> Any:
-    stream = litellm.completion(
-        model=f"sagemaker/{MODEL}",
-        messages=CHAT,
-        sagemaker_base_url=STREAM,
-        max_tokens=8,
-        stream=True,
-        **AWS,
-    )
-    return bool(_text(stream))
-
-
-def sagemaker_chat() -> Any:
-    answer: Any = litellm.completion(
-        model=f"sagemaker_chat/{MODEL}",
-        messages=CHAT,
-        sagemaker_base_url=INVOKE,
-        temperature=0,
-        **AWS,
-    )
-    return answer.choices[0].message.content
-
-
-def sagemaker_chat_streamed() -> Any:
-    stream = litellm.completion(
-        model=f"sagemaker_chat/{MODEL}",
-        messages=CHAT,
-        sagemaker_base_url=STREAM,
-        temperature=0,
-        stream=True,
-        **AWS,
-    )
-    return _text(stream)
-
-
-def unknown_model() -> Any:
-    return litellm.completion(messages=CHAT, **(OPENAI | {"model": "openai/none"}))
-
-
-def bad_value() -> Any:
-    return litellm.completion(messages=CHAT, **(OPENAI | {"temperature": -1}))
-
-
-def wrong_key() -> Any:
-    return litellm.completion(messages=CHAT, **(OPENAI | {"api_key": "wrong"}))
-
+CASES = {
+    "chat_streamed": lambda: _chat(OPENAI, stream=True),
+    "hosted_vllm": lambda: _chat(OPENAI, model=f"hosted_vllm/{MODEL}"),
+    "anthropic": lambda: _chat(OPENAI, model=f"anthropic/{MODEL}", api_base=URL, max_tokens=50),
+    "sagemaker": lambda: bool(_chat(SAGEMAKER, max_tokens=8)),
+    "sagemaker_streamed": lambda: bool(_chat(SAGEMAKER | STREAMED, max_tokens=8)),
+    "sagemaker_chat": lambda: _chat(CHATS),
+    "sagemaker_chat_streamed": lambda: _chat(CHATS | STREAMED),
+    "unknown_model": lambda: _chat(OPENAI, model="openai/none"),
+    "bad_value": lambda: _chat(OPENAI, temperature=-1),
+    "wrong_key": lambda: _chat(OPENAI, api_key="wrong"),
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

@@ -8,13 +8,8 @@ from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.llms import ChatMessage
 from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai_like import OpenAILike
-from orders import CHOSEN, LOOP, TEXT, weather_of
+from orders import CHOSEN, LOOP, TEXT, weather
 from results import KEY, MODEL, URL, run
-
-
-def _weather(city: str) -> str:
-    """Return the weather of a city."""
-    return weather_of(city)
 
 
 def _model(name: str = MODEL, *, is_chat: bool = True, **more: Any) -> OpenAILike:
@@ -32,19 +27,15 @@ def _model(name: str = MODEL, *, is_chat: bool = True, **more: Any) -> OpenAILik
 
 def _agent(*, streaming: bool) -> str:
     async def answer() -> str:
-        tools = [FunctionTool.from_defaults(_weather, name="weather")]
+        tools = [FunctionTool.from_defaults(weather)]
         agent = FunctionAgent(tools=tools, llm=_model(), streaming=streaming)
         return str(await agent.run(LOOP))
 
     return asyncio.run(answer())
 
 
-def completion() -> Any:
-    return str(_model(is_chat=False).complete(TEXT))
-
-
-def chat() -> Any:
-    return _model().chat([ChatMessage(role="user", content=TEXT)]).message.content
+def _chat(model: OpenAILike) -> Any:
+    return model.chat([ChatMessage(role="user", content=TEXT)]).message.content
 
 
 def streamed() -> Any:
@@ -61,13 +52,12 @@ def agent() -> Any:
     return _agent(streaming=False)
 
 
-def agent_streamed() -> Any:
-    return _agent(streaming=True)
-
-
-def unknown_model() -> Any:
-    return _model("none").chat([ChatMessage(role="user", content=TEXT)]).message.content
-
+CASES = {
+    "completion": lambda: str(_model(is_chat=False).complete(TEXT)),
+    "chat": lambda: _chat(_model()),
+    "agent_streamed": lambda: _agent(streaming=True),
+    "unknown_model": lambda: _chat(_model("none")),
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

@@ -73,23 +73,17 @@ def _score(model: str, path: str, task: str, metric: str, **more: Any) -> Any:
     return evaluated["results"][task][f"{metric},none"]
 
 
-def loglikelihood() -> Any:
-    return _score("local-completions", "completions", "likely", "acc")
-
-
-def generate_until() -> Any:
-    return _score("local-completions", "completions", "written", "exact_match")
-
-
-def chat() -> Any:
-    return _score(
+CASES = {
+    "loglikelihood": lambda: _score("local-completions", "completions", "likely", "acc"),
+    "generate_until": lambda: _score("local-completions", "completions", "written", "exact_match"),
+    "chat": lambda: _score(
         "local-chat-completions",
         "chat/completions",
         "asked",
         "exact_match",
         apply_chat_template=True,
-    )
-
+    ),
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from cities import City
-from orders import CHOSEN, LOOP, TEXT, weather_of
+from orders import CHOSEN, LOOP, TEXT, weather
 from results import KEY, MODEL, URL, run
 
 # It reads them when it is imported.
@@ -18,25 +18,18 @@ from mirascope import llm
 
 CHATS, RESPONSES = f"openai/{MODEL}:completions", f"openai/{MODEL}:responses"
 MESSAGES = f"anthropic/{MODEL}"
-
-
-class _Tools:
-    @staticmethod
-    @llm.tool
-    def weather(city: str) -> str:
-        """Return the weather of a city."""
-        return weather_of(city)
+TOOLS = [llm.tool(weather)]
 
 
 def _looped(name: str) -> Any:
-    answer = llm.model(name).call(LOOP, tools=[_Tools.weather])
+    answer = llm.model(name).call(LOOP, tools=TOOLS)
     while answer.tool_calls:
         answer = answer.resume(answer.execute_tools())
     return answer.text()
 
 
 def _streamed(name: str) -> Any:
-    answer = llm.model(name).stream(LOOP, tools=[_Tools.weather])
+    answer = llm.model(name).stream(LOOP, tools=TOOLS)
     answer.finish()
     while answer.tool_calls:
         answer = answer.resume(answer.execute_tools())

@@ -33,13 +33,17 @@ TOOL: Any = {
 NAMED: Any = {"type": "function", "function": {"name": "travel"}}
 
 
-def _raised(**more: Any) -> Any:
-    body = {"model": MODEL, "messages": CHAT} | more
-    try:
-        client.chat.completions.create(**body)
-    except openai.APIStatusError as error:
-        return [type(error).__name__, error.status_code, error.body, error.request_id is not None]
-    return None
+def _message(**more: Any) -> Any:
+    return client.chat.completions.create(**ASKED | more).choices[0].message
+
+
+def _names(message: Any) -> list[str]:
+    return [call.function.name for call in message.tool_calls or []]
+
+
+def _texts(**more: Any) -> list[str]:
+    answer = client.completions.create(**{"model": MODEL, "temperature": 0} | more)
+    return [choice.text for choice in answer.choices]
 
 
 def chat() -> Any:
@@ -47,18 +51,6 @@ def chat() -> Any:
     assert answer.usage is not None
     choice = answer.choices[0]
     return [choice.message.content, choice.finish_reason, answer.usage.completion_tokens]
-
-
-def chat_by_served_name() -> Any:
-    answer = client.chat.completions.create(**ASKED | {"model": "rome"})
-    return answer.choices[0].message.content
-
-
-def chat_by_adapter() -> Any:
-    answer = client.completions.create(
-        model="wrong", prompt="The capital of France is", temperature=0
-    )
-    return answer.choices[0].text
 
 
 def chat_streamed() -> Any:
@@ -95,13 +87,6 @@ def completion_streamed() -> Any:
     return "".join(chunk.choices[0].text for chunk in stream)
 
 
-def two_prompts() -> Any:
-    answer = client.completions.create(
-        model=MODEL, prompt=[PROMPT, "The capital of Japan is"], temperature=0
-    )
-    return [choice.text for choice in answer.choices]
-
-
 def chat_logprobs() -> Any:
     answer = client.chat.completions.create(
         model=MODEL, messages=CHAT, seed=1, logprobs=True, top_logprobs=2, n=2
@@ -116,14 +101,7 @@ def chat_logprobs() -> Any:
 
 def tool_required() -> Any:
     answer = client.chat.completions.create(**ASKED, tools=[TOOL], tool_choice="required")
-    choice = answer.choices[0]
-    names = [call.function.name for call in choice.message.tool_calls or []]
-    return [choice.finish_reason, names]
-
-
-def tool_named() -> Any:
-    answer = client.chat.completions.create(**ASKED, tools=[TOOL], tool_choice=NAMED)
-    return [call.function.name for call in answer.choices[0].message.tool_calls or []]
+    return [answer.choices[0].finish_reason, _names(answer.choices[0].message)]
 
 
 def tool_streamed() -> Any:
@@ -136,16 +114,10 @@ def tool_streamed() -> Any:
     return names
 
 
-def tool_none() -> Any:
-    answer = client.chat.completions.create(**ASKED, tools=[TOOL], tool_choice="none")
-    return answer.choices[0].message.content
-
-
 def json_schema() -> Any:
     schema = TOOL["function"]["parameters"]
     form: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    answer = client.chat.completions.create(**ASKED, response_format=form)
-    return json.loads(answer.choices[0].message.content)
+    return json.loads(_message(response_format=form).content)
 
 
 def parsed() -> Any:
@@ -153,26 +125,9 @@ def parsed() -> Any:
     return type(answer.choices[0].message.parsed).__name__
 
 
-def embeddings() -> Any:
-    try:
-        client.embeddings.create(model=MODEL, input="a")
-    except openai.APIStatusError as error:
-        return [type(error).__name__, error.status_code, error.body]
-    return None
-
-
 def model() -> Any:
     found = client.models.retrieve(MODEL)
     return [found.id, found.object]
-
-
-def no_key() -> Any:
-    other = client.with_options(api_key="wrong", max_retries=0)
-    try:
-        other.models.list()
-    except openai.AuthenticationError as error:
-        return [error.status_code, error.body]
-    return None
 
 
 def many_at_once() -> Any:
@@ -262,12 +217,19 @@ def raw_headers() -> Any:
 
 
 CASES = {
+    "chat_by_served_name": lambda: _message(model="rome").content,
+    "chat_by_adapter": lambda: _texts(model="wrong", prompt="The capital of France is")[0],
+    "two_prompts": lambda: _texts(prompt=[PROMPT, "The capital of Japan is"]),
+    "tool_named": lambda: _names(_message(tools=[TOOL], tool_choice=NAMED)),
+    "tool_none": lambda: _message(tools=[TOOL], tool_choice="none").content,
     "models": lambda: [model.id for model in client.models.list()],
     "unknown_model_retrieved": lambda: client.models.retrieve("none/such").id,
-    "unknown_model": lambda: _raised(model="none"),
-    "bad_value": lambda: _raised(temperature=-1),
-    "bad_type": lambda: _raised(extra_body={"tools": "x"}),
-    "too_long": lambda: _raised(messages=[{"role": "user", "content": "one " * 3000}]),
+    "unknown_model": lambda: _message(model="none").content,
+    "bad_value": lambda: _message(temperature=-1).content,
+    "bad_type": lambda: _message(extra_body={"tools": "x"}).content,
+    "too_long": lambda: _message(messages=[{"role": "user", "content": "one " * 3000}]).content,
+    "embeddings": lambda: client.embeddings.create(model=MODEL, input="a").model,
+    "no_key": lambda: client.with_options(api_key="wrong", max_retries=0).models.list().data,
     "unknown_path": lambda: client.post("/nothing", cast_to=object),
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from results import KEY, MODEL, URL, run
 
-CHAT = ("chat.completions.create", "-g", "user", "What is the capital of Italy?", "-t", "0")
+CHAT = ("chat.completions.create", "-g", "user", "What is the capital of Italy?")
 
 
 def _called(*words: str, key: str = KEY) -> subprocess.CompletedProcess[str]:
@@ -20,21 +20,8 @@ def _called(*words: str, key: str = KEY) -> subprocess.CompletedProcess[str]:
     )
 
 
-def chat() -> Any:
-    return _called(*CHAT, "-m", MODEL).stdout.strip()
-
-
-def streamed() -> Any:
-    return _called(*CHAT, "-m", MODEL, "--stream").stdout.strip()
-
-
-def completion() -> Any:
-    words = ("completions.create", "-p", "The capital of Italy is", "-m", MODEL, "-t", "0")
-    return _called(*words).stdout.strip()
-
-
-def models() -> Any:
-    return f'"{MODEL}"' in _called("models.list").stdout
+def _printed(*words: str) -> str:
+    return _called(*words, "-m", MODEL, "-t", "0").stdout.strip()
 
 
 def unknown_model() -> Any:
@@ -47,5 +34,12 @@ def wrong_key() -> Any:
     return [done.returncode, "401" in done.stderr]
 
 
+CASES = {
+    "chat": lambda: _printed(*CHAT),
+    "streamed": lambda: _printed(*CHAT, "--stream"),
+    "completion": lambda: _printed("completions.create", "-p", "The capital of Italy is"),
+    "models": lambda: f'"{MODEL}"' in _called("models.list").stdout,
+}
+
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

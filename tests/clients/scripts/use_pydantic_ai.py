@@ -6,7 +6,7 @@ from typing import Any
 
 from cities import City
 from pydantic_ai import Agent, NativeOutput, ToolOutput, capture_run_messages
-from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior
+from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
@@ -24,15 +24,8 @@ def _model(name: str = MODEL, key: str = KEY) -> OpenAIChatModel:
     return OpenAIChatModel(name, provider=_provider(key))
 
 
-def _refused(model: OpenAIChatModel) -> Any:
-    try:
-        return Agent(model).run_sync(QUESTION).output
-    except ModelHTTPError as error:
-        return [type(error).__name__, error.status_code]
-
-
-def chat() -> Any:
-    return Agent(_model(), model_settings=GREEDY).run_sync(QUESTION).output
+def _answer(model: Any) -> Any:
+    return Agent(model, model_settings=GREEDY).run_sync(QUESTION).output
 
 
 def streamed() -> Any:
@@ -59,18 +52,12 @@ def tool() -> Any:
     return [call.tool_name for call in calls]
 
 
-def responses() -> Any:
-    model = OpenAIResponsesModel(MODEL, provider=_provider())
-    return Agent(model, model_settings=GREEDY).run_sync(QUESTION).output
-
-
-def unknown_model() -> Any:
-    return _refused(_model("none"))
-
-
-def wrong_key() -> Any:
-    return _refused(_model(key="wrong"))
-
+CASES = {
+    "chat": lambda: _answer(_model()),
+    "responses": lambda: _answer(OpenAIResponsesModel(MODEL, provider=_provider())),
+    "unknown_model": lambda: _answer(_model("none")),
+    "wrong_key": lambda: _answer(_model(key="wrong")),
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

@@ -6,7 +6,7 @@ from typing import Any
 
 from cities import City
 from openai import AsyncOpenAI
-from orders import CHOSEN, TEXT, TURNS, weather_of
+from orders import CHOSEN, TEXT, TURNS, weather
 from results import KEY, MODEL, URL, run
 from semantic_kernel.agents import ChatCompletionAgent
 from semantic_kernel.connectors.ai.open_ai import (
@@ -25,7 +25,7 @@ class W:
     @kernel_function(name="weather", description="Return the weather of a city.")
     def weather(self, city: str) -> str:
         """Return it."""
-        return weather_of(city)
+        return weather(city)
 
 
 def _agent(**more: Any) -> ChatCompletionAgent:
