@@ -65,10 +65,6 @@ def test_an_answer_that_comes_in_pieces_is_translated_too() -> None:
     assert answer["choices"][0]["finish_reason"] == "stop_sequence"
 
 
-def event(body: dict[str, Any]) -> str:
-    return f"data: {json.dumps(body, separators=(',', ':'))}\n\n"
-
-
 def requested(named: dict[str, Any], dialect: Any = "async", *, is_body: bool = True) -> Any:
     context = Context(clients=ClientSettings(dialect=dialect))
     return read_lmi("Count.", named, context, is_body=is_body).work[0]

@@ -286,8 +286,6 @@ def structured(**structures: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("inputs", "parameters", "expected"),
     [
-        (LMI_INPUTS, {}, {"prompt": "p", "stream": False, "max_tokens": 30}),
-        (VLLM_INPUTS, {}, {"max_tokens": 16, "temperature": 1.0, "top_k": 0}),
         (
             LMI_INPUTS | {"stop": ["a", ""], "stop_token_ids": [1, 2], "bad_words": []},
             {},
@@ -303,9 +301,7 @@ def structured(**structures: Any) -> dict[str, Any]:
                 "extra": {"logit_bias": {5: 1.0}},
             },
         ),
-        (LMI_INPUTS | {"stream": [True]}, {}, {"stream": True}),
         (LMI_INPUTS, {"stream": True}, {"stream": True}),
-        (of_json(**REPEATED), REPEATED, {"temperature": 0.1, "top_p": 0.95, "max_tokens": 100}),
         (VLLM_INPUTS, REPEATED, {"temperature": 0.1, "top_p": 0.95, "max_tokens": 100}),
         # What the tensor says is not looked for beside it.
         (of_json(max_tokens=6), {"max_new_tokens": "many", "max_tokens": -1}, {"max_tokens": 6}),
@@ -439,7 +435,6 @@ def test_null_is_absent(name: str) -> None:
         # There is no answer without a limit in LMI: its default is one that nobody requested.
         (LMI_INPUTS, {"n_predict": -1}, "n_predict -1 is too small; accepted: "),
         (VLLM_INPUTS, {"typical_p": 0.5}, "typical_p 0.5 is not served; accepted: 1"),
-        (VLLM_INPUTS, {"beam_width": 2}, "beam_width 2 is not served; accepted: 1"),
         (
             VLLM_INPUTS,
             {"max_tokens": 3, "max_new_tokens": 4},

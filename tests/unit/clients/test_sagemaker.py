@@ -27,8 +27,6 @@ PREFIX = "x-amzn-sagemaker-"
 @pytest.mark.parametrize(
     ("headers", "words"),
     [
-        ({"session-id": "NEW_SESSION"}, "NEW_SESSION: sessions are not served"),
-        ({"enable-explanations": "`true`"}, "EnableExplanations: answers are not explained"),
         ({"enable-explanations": "probability > `0.8`"}, "EnableExplanations"),
         ({}, ""),
         ({"session-id": "0f3c"}, ""),

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from lmi_backend.clients.lmi import LmiForm, as_management
 from lmi_backend.clients.registry import CLIENTS
 from lmi_backend.clients.spec import answers_of
 from lmi_backend.errors import (
-    EngineDeadError,
     HttpError,
     LmiError,
     RequestError,
@@ -185,10 +183,9 @@ def test_errors_about_adapters_are_lmis_to_lmis_clients_alone(status: int, kind:
 class Reply:
     """Notes what it is given."""
 
-    content_type, field = "text/plain", "inputs"
+    content_type, body = "text/plain", None
 
-    def __init__(self, failure: str = "") -> None:
-        self.body = SimpleNamespace(fail=lambda _: failure)
+    def __init__(self) -> None:
         self.calls: list[tuple[list[Any], bool]] = []
 
     def responses(self, chunks: list[Any], *, is_last: bool) -> list[dict[str, Any]]:
@@ -208,13 +205,6 @@ def test_a_reply_is_over_with_its_last_answer() -> None:
         (["a", "b"], False),
         (["cd"], True),
     ]
-
-
-@pytest.mark.parametrize("text", ["", "failed"])
-def test_a_reply_that_cannot_say_how_it_failed_has_no_end(text: str) -> None:
-    reply: Any = Reply(text)
-    ending = LmiForm(reply, 1).failure(EngineDeadError("x"))
-    assert (ending.data, ending.is_end) == (text.encode(), text != "")
 
 
 def test_answers_are_those_of_all_prompts() -> None:

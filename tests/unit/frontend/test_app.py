@@ -14,7 +14,7 @@ from lmi_backend.clients.spec import ANYBODY, INVOKE, PROBE
 from lmi_backend.frontend.http.api_keys import hash_of
 from lmi_backend.frontend.http.bodies import LARGE
 from lmi_backend.frontend.resumable import LAST_ID, WANTED
-from lmi_backend.generation import HttpChunk, HttpRequest
+from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.json_text import MOST_VALUES
 from tests.support.doubles.scripted_model import NAME, OWN, Scripted, ScriptedModel
@@ -117,17 +117,16 @@ def test_what_a_worker_would_refuse_unread_is_read_by_nobody(server: Scripted, p
     assert (answer.status, b"values; accepted: at most 300000" in answer.data) == (413, True)
 
 
-def _requests_of(model: ScriptedModel) -> list[HttpRequest]:
+def _orders_of(model: ScriptedModel) -> list[Any]:
     """Return a list of what comes to a model, which answers it."""
-    asked: list[HttpRequest] = []
+    orders: list[Any] = []
 
-    def answer(order: msg.Submit | msg.SubmitHttp | msg.Manage) -> list[msg.ToClient | None]:
-        assert isinstance(order, msg.SubmitHttp)
-        asked.append(order.request)
+    def answer(order: Any) -> list[msg.ToClient | None]:
+        orders.append(order)
         return [msg.Output(order.id, HttpChunk(b"{}", is_last=True))]
 
     model.script = answer
-    return asked
+    return orders
 
 
 @pytest.mark.parametrize(
@@ -141,20 +140,20 @@ def _requests_of(model: ScriptedModel) -> list[HttpRequest]:
     ],
 )
 def test_users_code_gets_bytes_that_are_no_text(server: Scripted, data: bytes) -> None:
-    asked = _requests_of(server.models[OWN])
+    orders = _orders_of(server.models[OWN])
     answer = server.ask("POST", f"/models/{OWN}/invoke", data, **{"content-type": "video/mp4"})
     assert answer.data == b"{}"
-    assert [(each.path, each.body) for each in asked] == [(INVOCATIONS, data)]
+    assert [(each.request.path, each.request.body) for each in orders] == [(INVOCATIONS, data)]
 
 
 @pytest.mark.parametrize("path", sorted(UPLOADS))
 def test_an_upload_reaches_the_engine_as_it_is(server: Scripted, path: str) -> None:
-    asked = _requests_of(server.models[NAME])
+    orders = _orders_of(server.models[NAME])
     kind = "multipart/form-data; boundary=X"
     data = f'--X\r\nname="model"\r\n\r\n{NAME}\r\n--X\r\n'.encode() + b"\xff\xfe\0--X--"
     assert server.ask("POST", path, data, **{"content-type": kind}).data == b"{}"
-    assert (asked[0].path, asked[0].body) == (path, data)
-    assert asked[0].headers["content-type"] == kind
+    asked = orders[0].request
+    assert (asked.path, asked.body, asked.headers["content-type"]) == (path, data, kind)
     assert server.ask("POST", path, data.replace(NAME.encode(), b"x")).status == 400
     unknown = data.replace(NAME.encode(), b"unknown")
     assert server.ask("POST", path, unknown, **{"content-type": kind}).status == 404
@@ -163,23 +162,12 @@ def test_an_upload_reaches_the_engine_as_it_is(server: Scripted, path: str) -> N
 def test_a_request_goes_with_what_its_headers_name_and_what_changes_nothing_is_said_once(
     server: Scripted, caplog: pytest.LogCaptureFixture
 ) -> None:
-    orders: list[Any] = []
-
-    def answer(order: Any) -> list[msg.ToClient | None]:
-        orders.append(order)
-        return [msg.Output(order.id, HttpChunk(b"{}", is_last=True))]
-
-    server.models[NAME].script = answer
+    orders = _orders_of(server.models[NAME])
     headers = {"x-session-id": "one", f"{SERVICE}prefix-aware-id": "two"}
+    headers["x-llm-d-slo-ttft-ms"] = "500"
     body = {"model": NAME, "inputs": "a", "parameters": {"a_name_of_nobody": 1}}
     for _ in range(2):
-        server.ask(
-            "POST",
-            "/invocations",
-            json.dumps(body).encode(),
-            **headers,
-            **{"x-llm-d-slo-ttft-ms": "500"},
-        )
+        server.ask("POST", "/invocations", json.dumps(body).encode(), **headers)
     # A header of SageMaker's comes first.
     assert [(each.session, each.promise) for each in orders] == [("two", (500, 0))] * 2
     (record,) = [each for each in caplog.records if "a_name_of_nobody" in each.getMessage()]

@@ -4,6 +4,7 @@ import json
 import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -110,15 +111,28 @@ def keyed(run_folder: Path, model: BufferingModel, tmp_path: Path) -> Iterator[F
         yield server  # type: ignore[misc]
 
 
-def _leave(server: Scripted, path: str = CHATS, **headers: str) -> str:
-    """Begin a stream, read its first event and leave; return the id of that event."""
-    lines = [f"{name}: {value}" for name, value in (headers | {WANTED: "1"}).items()]
+@contextmanager
+def _asked(server: Scripted, path: str = CHATS, **headers: str) -> Iterator[socket.socket]:
+    """Give a connection on which a stream is requested."""
+    lines = [f"{name}: {value}" for name, value in headers.items()]
     with socket.create_connection(("127.0.0.1", server.port), timeout=HANG_SECONDS) as connection:
         connection.sendall(request_of(path, _body(path), *lines))
-        received = b""
-        while b"\n\n" not in received.partition(b"\r\n\r\n")[2]:
-            received += (part := connection.recv(1 << 16))
-            assert part, received
+        yield connection
+
+
+def _until(connection: socket.socket, mark: bytes, times: int = 1) -> bytes:
+    """Return what comes until it has a mark, so many times."""
+    received = b""
+    while received.count(mark) < times:
+        received += (part := connection.recv(1 << 16))
+        assert part, received
+    return received
+
+
+def _leave(server: Scripted, path: str = CHATS, **headers: str) -> str:
+    """Begin a stream, read its first event and leave; return the id of that event."""
+    with _asked(server, path, **{WANTED: "1"}, **headers) as connection:
+        received = _until(connection, b"\n\n")
     return received.partition(b"\nid: ")[2].partition(b"\n")[0].decode()
 
 
@@ -235,9 +249,7 @@ def test_an_answer_without_its_client_counts_for_its_key(
     assert keyed.ask("POST", CHATS, _body(), **key).status == 429
     # To come back runs nothing; then it counts no less, and no more.
     for _ in range(3):
-        with socket.create_connection(("127.0.0.1", keyed.port), HANG_SECONDS) as connection:
-            request = request_of(CHATS, _body(), f"{LAST_ID}: {first}", "authorization: Bearer a")
-            connection.sendall(request)
+        with _asked(keyed, **{LAST_ID: first}, **key) as connection:
             assert connection.recv(100).startswith(b"HTTP/1.1 200")
     assert keyed.ask("POST", CHATS, _body(), **key).status == 429
     model.say(number, HttpChunk(b"data: [DONE]\n\n", is_last=True))
@@ -299,30 +311,17 @@ def test_a_client_that_is_back_ends_its_old_connection(
     fronts: tuple[Front, Front], model: BufferingModel, other: int
 ) -> None:
     model.script = _script(words=3, ends=False)
-    request = request_of(CHATS, _body(), f"{WANTED}: 1")
-    with socket.create_connection(("127.0.0.1", fronts[0].port), timeout=HANG_SECONDS) as old:
-        old.sendall(request)
-        received = b""
-        while b"w2 " not in received:
-            received += old.recv(1 << 16)
+    with _asked(fronts[0], **{WANTED: "1"}) as old:
+        received = _until(old, b"w2 ")
         ids = [line[4:] for line in received.decode().split("\n") if line.startswith("id: ")]
-        place = "127.0.0.1", fronts[other].port
-        with socket.create_connection(place, timeout=HANG_SECONDS) as new:
-            new.sendall(request_of(CHATS, _body(), f"{LAST_ID}: {ids[0]}"))
+        with _asked(fronts[other], **{LAST_ID: ids[0]}) as new:
             while received := old.recv(1 << 16):
                 # The end of the chunks is missing.
                 assert not received.endswith(b"0\r\n\r\n")
-            received = b""
-            while b"w2 " not in received:
-                received += new.recv(1 << 16)
-            assert b"w0 " not in received
-        with socket.create_connection(place, timeout=HANG_SECONDS) as last:
+            assert b"w0 " not in _until(new, b"w2 ")
+        with _asked(fronts[other], **{LAST_ID: ids[-1]}) as last:
             # Who lacks nothing learns at once that it is back.
-            last.sendall(request_of(CHATS, _body(), f"{LAST_ID}: {ids[-1]}"))
-            received = b""
-            while b": ping\n" not in received:
-                received += last.recv(1 << 16)
-            assert received.startswith(b"HTTP/1.1 200 ")
+            assert _until(last, b": ping\n").startswith(b"HTTP/1.1 200 ")
 
 
 def test_what_is_no_stream_of_events_is_answered_as_ever(
@@ -356,12 +355,8 @@ def test_a_ping_is_no_event_to_libraries_that_have_seen_an_id(
     """openai's and anthropic's take each empty line after an id for an event: with data of none."""
     monkeypatch.setattr(exchange, "PING_SECONDS", 0.05)
     model.script = _script(words=3, ends=False)
-    with socket.create_connection(("127.0.0.1", front.port), timeout=HANG_SECONDS) as connection:
-        connection.sendall(request_of(CHATS, _body(), f"{WANTED}: 1"))
-        received = b""
-        while received.count(b"\r\n: ping\n\r\n") < 2:
-            received += connection.recv(1 << 16)
-    assert b": ping\n\n" not in received
+    with _asked(front, **{WANTED: "1"}) as connection:
+        assert b": ping\n\n" not in _until(connection, b"\r\n: ping\n\r\n", 2)
 
 
 def test_users_code_may_have_ids_of_its_own(tmp_path: Path) -> None:
@@ -392,9 +387,7 @@ def test_a_client_that_returns_for_good_leaves_nothing(front: Front, model: Buff
     before = model.counts()["answers"], model.open_requests()
     name = _leave(front)
     assert model.open_requests() == before[1] + 1
-    with socket.create_connection(("127.0.0.1", front.port), timeout=HANG_SECONDS) as connection:
-        lines = f"{LAST_ID}: {name}", f"{WANTED}: 0"
-        connection.sendall(request_of(CHATS, _body(), *lines))
+    with _asked(front, **{LAST_ID: name, WANTED: "0"}) as connection:
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
     wait_for(lambda: (model.counts()["answers"], model.open_requests()) == before)
     assert front.ask("POST", CHATS, _body(), **{LAST_ID: name}).status == 404
@@ -516,8 +509,8 @@ def test_a_client_that_leaves_again_at_once_loses_nothing(
     model.script = _script(words=40)
     name = _leave(front)
     for _ in range(5):
-        with socket.create_connection(("127.0.0.1", front.port), HANG_SECONDS) as connection:
-            connection.sendall(request_of(CHATS, _body(), f"{LAST_ID}: {name}"))
+        with _asked(front, **{LAST_ID: name}):
+            pass
 
     def is_whole() -> bool:
         # One of those may come late, and close this one.
