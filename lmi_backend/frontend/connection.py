@@ -106,13 +106,16 @@ class ModelRequests:
         """Return whether the model accepts requests. Raises UnavailableError: it does not say."""
         return await self._ask(msg.AskHealth(), msg.Health)
 
-    async def state(self, log_after: int = -1) -> dict[str, Any]:
-        """Return all that people look at (`endpoint/state.py`); raises like `health`."""
-        return await self._state(msg.AskState(log_after))
+    async def state(self, log_after: int = -1, *, is_brief: bool = False) -> dict[str, Any]:
+        """Return all that people look at (`endpoint/state.py`); raises like `health`.
 
-    async def brief_state(self) -> dict[str, Any]:
-        """Return what changes with each request; raises like `health`."""
-        return await self._state(msg.AskState(is_brief=True))
+        Args:
+            is_brief: whether only what changes with each request is wanted.
+        """
+        values = (await self._ask(msg.AskState(log_after, is_brief), msg.State)).values
+        if not values:
+            raise UnavailableError("the model cannot say how it is; its log has the reason")
+        return values
 
     async def find(self, search: Find) -> Found:
         """Return what is buffered of a response, if it is; raises like `health`."""
@@ -128,12 +131,6 @@ class ModelRequests:
         for waiting in chain.from_iterable(self._waiting.values()):
             if not waiting.done():
                 waiting.set_exception(error)
-
-    async def _state(self, message: msg.AskState) -> dict[str, Any]:
-        values = (await self._ask(message, msg.State)).values
-        if not values:
-            raise UnavailableError("the model cannot say how it is; its log has the reason")
-        return values
 
     async def _ask(self, message: msg.FromClient, kind: type[_Reply]) -> _Reply:
         self._send(message)

@@ -13,7 +13,6 @@ import hashlib
 import re
 import secrets
 import time
-from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
@@ -145,21 +144,6 @@ class ResumableForm:
         return None if taken is None or self._rest else (self._count, block_of(taken))
 
 
-def _hand_over(
-    exchange: Exchange, stream: ResumableForm, *, is_back: bool
-) -> Callable[[int], object] | None:
-    """Let an answer count for its key without the client.
-
-    Returns what is to be called at its end, with the tokens that came meanwhile.
-    """
-    key = exchange.key
-    if key is None or stream.is_over:
-        return None
-    exchange.key = None
-    tokens = exchange.num_tokens + (0 if is_back else exchange.num_prompt_tokens)
-    return lambda more: key.leave(tokens + more)
-
-
 async def order_of(
     exchange: Exchange, model: ModelInfo, read: Read, data: bytes
 ) -> Buffering | None:
@@ -200,13 +184,19 @@ async def send_resumable(
         wrapped: writes what `form` writes as something else.
         is_back: whether it has reconnected.
     """
+
+    def hand_over() -> Callable[[int], object] | None:
+        """Let the answer count for its key without the client."""
+        key = exchange.key
+        if key is None or form.is_over:
+            return None
+        exchange.key = None
+        tokens = exchange.num_tokens + (0 if is_back else exchange.num_prompt_tokens)
+        return lambda more: key.leave(tokens + more)
+
+    returns = exchange.headers.get(WANTED) != "0"
     exchange.ping_text = _PING
-    answer.client = ReturningClient(
-        exchange.headers.get(WANTED) != "0",
-        form.begin_after,
-        form.so_far,
-        partial(_hand_over, exchange, form, is_back=is_back),
-    )
+    answer.client = ReturningClient(returns, form.begin_after, form.so_far, hand_over)
     await send_answer(exchange, answer, wrapped or form, failure_of)
     if is_back:
         exchange.num_prompt_tokens = 0

@@ -155,7 +155,7 @@ class Metrics:
 
 async def _state(model: Model) -> dict[str, Any]:
     try:
-        return await model.connection.requests.brief_state()
+        return await model.connection.requests.state(is_brief=True)
     except LmiError:
         return {}
 

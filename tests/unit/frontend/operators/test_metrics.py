@@ -134,9 +134,9 @@ async def test_an_idle_model_is_asked_less_often_than_one_that_has_requests(
     clock = [100.0]
     monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     asked = []
-    brief_state = ModelRequests.brief_state
+    state = ModelRequests.state
     monkeypatch.setattr(
-        ModelRequests, "brief_state", lambda each: asked.append(clock[0]) or brief_state(each)
+        ModelRequests, "state", lambda *of, **more: asked.append(clock[0]) or state(*of, **more)
     )
 
     async def ages(stats: EngineStats) -> list[float]:
