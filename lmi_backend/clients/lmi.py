@@ -465,7 +465,7 @@ class LmiForm:
         self._left -= sum(chunk.is_last for chunk in chunks)
         self.is_over = self._left <= 0
         responses = self._reply.responses(chunks, is_last=self.is_over)
-        return b"".join(_bytes(each.get("response", b"")) for each in responses)
+        return "".join(str(each["response"]) for each in responses).encode()
 
     def failure(self, error: LmiError) -> Ending:
         """Return what the reply's format writes; nothing where it cannot."""
@@ -508,10 +508,6 @@ def _merged(chunks: list[Chunk]) -> list[Chunk]:
         else:
             earlier.merge(chunk)  # type: ignore[arg-type]  # a request has one kind of chunks
     return list(merged.values())
-
-
-def _bytes(value: object) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode()
 
 
 _MODEL: Final = "/models/{model}"

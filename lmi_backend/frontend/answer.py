@@ -275,9 +275,6 @@ class Answer:
         buffering = replace(message.buffering, num_events=num_events, block=block)
         return replace(message, buffering=buffering)
 
-    def end(self) -> None:
-        self.is_over = True
-
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
@@ -342,7 +339,7 @@ class Forwarding:
 
     def __init__(self, exchange: Exchange, form: Form, answer: Answer) -> None:
         self._exchange, self._form, self._answer = exchange, form, answer
-        self._client = exchange.writer
+        self._client = exchange.client
         answer.unsent = self._client.unsent
         passing = form if isinstance(form, HttpForm) and form.passes_events else None
         self._passing = passing
@@ -357,7 +354,7 @@ class Forwarding:
         form = self._form
         data = form.write(chunks)
         if form.is_over:
-            self._answer.end()
+            self._answer.is_over = True
         if data or form.is_over:
             await _send_part(self._exchange, form, data)
             self._answer.forward = self

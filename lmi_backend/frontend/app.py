@@ -139,7 +139,7 @@ class FrontEnd:
         exchange.is_operator = self._access.is_operator(key)
         if key is not None:
             exchange.tenant = key.name
-            exchange.writer.belong_to(key.name)
+            exchange.client.belong_to(key.name)
             exchange.key_digest = key.digest
             exchange.has_token_limit = key.has_token_limit
             key.enter(is_back=service.resumed is not None and self._answering.is_back(exchange))

@@ -109,7 +109,7 @@ class Exchange:
         self._is_over = False
         self._written_at = 0.0
         self._ping_timer: asyncio.TimerHandle | None = None
-        self._client: Client = scope[CLIENT]
+        self.client: Client = scope[CLIENT]
         self._bodies = bodies or Bodies()
         self._arrival: Arrival | None = None
         """Of the body, while that is held and counts."""
@@ -144,7 +144,7 @@ class Exchange:
             raise too_large(self._bodies.largest)
         self._body_ended()
         is_plain = self.headers.keys().isdisjoint(_ENCODINGS)
-        if is_plain and 0 < length <= FREE_BYTES and self._client.has_sent_all:
+        if is_plain and 0 < length <= FREE_BYTES and self.client.has_sent_all:
             # It is here, and does not count.
             if (message := await self._receive())["type"] == "http.disconnect":
                 raise ClientGoneError
@@ -189,14 +189,10 @@ class Exchange:
             self._bodies.release(self._arrival)
             self._arrival = None
 
-    @property
-    def writer(self) -> Client:
-        return self._client
-
     def when_gone(self, leave: Callable[[], object]) -> None:
         """Have something called when the client closes its connection, or has done so."""
-        self._client.on_gone = leave
-        if self._client.is_gone:
+        self.client.on_gone = leave
+        if self.client.is_gone:
             leave()
 
     async def unless_gone(self, work: Coroutine[Any, Any, None]) -> None:
@@ -206,19 +202,19 @@ class Exchange:
         try:
             await task
         except asyncio.CancelledError:
-            if self._client.is_gone:
+            if self.client.is_gone:
                 raise ClientGoneError from None
             raise
 
     @property
     def has_begun(self) -> bool:
         """Whether the client has a part of the response, so that its status cannot change."""
-        return bool(self.status) and self._client.has_begun
+        return bool(self.status) and self.client.has_begun
 
     @property
     def has_left(self) -> bool:
         """Whether the client closed its connection before it had the whole response."""
-        return self._client.is_gone
+        return self.client.is_gone
 
     @property
     def outcome(self) -> str:
@@ -240,7 +236,7 @@ class Exchange:
             is_old = self._scope.get("http_version") == "1.0"
             self._ends_at_close = is_old and not self._has_head_only
         if self._ends_at_close:
-            self._client.end_at_close()
+            self.client.end_at_close()
         lines += self.extra_headers
         await self._send({"type": "http.response.start", "status": status, "headers": lines})
         self._written_at = time.monotonic()
@@ -251,7 +247,7 @@ class Exchange:
         self._is_over = is_last
         self._written_at = time.monotonic()
         if self._ends_at_close:
-            self._client.announce(len(data))
+            self.client.announce(len(data))
         await self._send({"type": "http.response.body", "body": data, "more_body": not is_last})
 
     def has_passed(self, num_tokens: int, now: float) -> None:
@@ -278,8 +274,8 @@ class Exchange:
         if silent >= PING_SECONDS:
             self._written_at, silent = now, 0.0
             # What waits for a client that does not read tells it the same.
-            if self._client.is_free:
-                self._client.write(self.ping_text)
+            if self.client.is_free:
+                self.client.write(self.ping_text)
         self._ping_timer = loop.call_later(PING_SECONDS - silent, self.ping)
 
     def close(self) -> None:
@@ -290,9 +286,9 @@ class Exchange:
         if not (self._is_over or self.has_left):
             self.error = self.error or "unfinished"
             if self.has_begun:
-                self._client.cut()
+                self.client.cut()
         self._is_over = True
         self._body_ended()
-        self._client.release()
+        self.client.release()
         if self._ping_timer is not None:
             self._ping_timer.cancel()

@@ -77,7 +77,7 @@ async def _answer(model: Model) -> bytes:
     try:
         while not (chunks and chunks[-1].is_last):
             chunks += await answer.read()
-        answer.end()
+        answer.is_over = True
     finally:
         answer.close()
     return b"".join(each.data for each in chunks if isinstance(each, HttpChunk))

@@ -53,7 +53,7 @@ def _ended(form: HttpForm, events: list[bytes], *, passes: bool) -> tuple[object
         return True
 
     client = SimpleNamespace(pass_on=pass_on, unsent=int)
-    exchange: Any = SimpleNamespace(writer=client, has_passed=lambda *_: None)
+    exchange: Any = SimpleNamespace(client=client, has_passed=lambda *_: None)
     answer: Any = SimpleNamespace()
     forward = Forwarding(exchange, form, answer)
     written.append(form.write([HttpChunk(FIRST, status=200, headers=HEADERS)]))
