@@ -13,13 +13,14 @@ from msgspec.structs import replace
 from lmi_backend.clients.openai import openai_failure
 from lmi_backend.clients.spec import JSON
 from lmi_backend.engines.vllm import compat, names
+from lmi_backend.engines.vllm.answers import Piece
 from lmi_backend.errors import EngineDeadError, EngineError, HttpError, LmiError, RequestError
 from lmi_backend.generation import Delta, FinishReason, GenerateRequest, HttpChunk, Token
 from lmi_backend.printable import cut
 from lmi_backend.tokenization import pack
 
 if TYPE_CHECKING:
-    from lmi_backend.engines.vllm.answers import Piece, Position
+    from lmi_backend.engines.vllm.answers import Position
 
 _log = logging.getLogger(__name__)
 
@@ -156,7 +157,6 @@ def unwrapped(error: Exception) -> Exception:
     return unwrapped(cause) if is_wrapped and isinstance(cause, Exception) else error
 
 
-_NO_LOGPROBS: Final = "vLLM gives no log probabilities with its tokens"
 _REASONS: Final[dict[str, FinishReason]] = {
     "stop": "stop",
     "length": "length",
@@ -204,9 +204,10 @@ class OutputReader:
             ids=pack(ids) if self.sends_ids else b"",
         )
         if self.wants_tokens:
-            if piece.logprobs is None or len(piece.logprobs) < len(ids):
-                raise EngineError(_NO_LOGPROBS)
-            delta.tokens = tuple(map(self._chosen, ids, piece.logprobs))
+            positions = piece.logprobs or ()
+            if len(positions) < len(ids):
+                raise EngineError("vLLM gives no log probabilities with its tokens")
+            delta.tokens = tuple(map(self._chosen, ids, positions))
             if piece.texts is not None:
                 pairs = zip(delta.tokens, piece.texts, strict=True)
                 delta.tokens = tuple(replace(token, added=text) for token, text in pairs)
@@ -226,29 +227,17 @@ class OutputReader:
     def deltas(self, output: Any) -> Iterator[Delta]:
         """Yield what one output of vLLM adds, a delta for each answer in it."""
         if output.prompt_token_ids is not None:
-            self._num_prompt_tokens = len(output.prompt_token_ids)
-        for answer in output.outputs:
-            reason, ids = _reason(answer.finish_reason), answer.token_ids
-            if reason == "error":
+            self.begin(output.prompt_token_ids, len(output.prompt_token_ids))
+        for each in output.outputs:
+            ids = each.token_ids
+            if _reason(each.finish_reason) == "error":
                 raise self.failure(self._num_tokens, len(ids))
             self._num_tokens += len(ids)
-            delta = Delta(
-                text=answer.text or "",
-                num_tokens=len(ids),
-                finish_reason=reason,
-                stop_reason=answer.stop_reason,
-                num_prompt_tokens=self._num_prompt_tokens,
-                index=answer.index,
-                num_cached_tokens=compat.cached_tokens(output),
-            )
-            if self.sends_ids:
-                delta.ids = pack(ids)
-            if self.wants_tokens:
-                self._add_tokens(delta, answer, ids)
-            if self._prompt_alternatives is not None and output.prompt_logprobs:
-                delta.prompt_tokens = self._prompt_tokens(
-                    output.prompt_token_ids, output.prompt_logprobs
-                )
+            rest = each.logprobs, each.cumulative_logprob, each.finish_reason, each.stop_reason
+            delta = self.chunk(Piece(each.index, each.text or "", ids, *rest))
+            delta.num_cached_tokens = compat.cached_tokens(output)
+            if output.prompt_logprobs:
+                self.add_prompt(delta, output.prompt_logprobs)
             yield delta
 
     def _chosen(self, token_id: int, position: Position) -> Token:
@@ -256,15 +245,6 @@ class OutputReader:
             return self._token(token_id, position, self._alternatives)
         logprob, rank, own = position
         return Token(token_id, own, logprob, rank, token_id in self._special)
-
-    def _add_tokens(self, delta: Delta, answer: Any, ids: Sequence[int]) -> None:
-        if answer.logprobs is None and ids:
-            raise EngineError(_NO_LOGPROBS)
-        delta.tokens = tuple(
-            self._token(token_id, logprobs, self._alternatives)
-            for token_id, logprobs in zip(ids, answer.logprobs or (), strict=False)
-        )
-        delta.cumulative_logprob = answer.cumulative_logprob
 
     def _prompt_tokens(self, ids: Sequence[int], positions: Sequence[Any]) -> tuple[Token, ...]:
         alternatives = self._prompt_alternatives or 0

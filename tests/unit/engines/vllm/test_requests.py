@@ -11,6 +11,7 @@ from lmi_backend.engines.vllm import names, requests
 from lmi_backend.engines.vllm.requests import OutputReader, sampling_params
 from lmi_backend.errors import EngineError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, Sampling
+from tests.unit.engines.vllm.vllm_parts import CompletionOutput, Logprob, RequestOutput
 
 
 class Anything:
@@ -92,37 +93,33 @@ def test_the_token_that_fits_no_structure_is_not_counted(before: int, last: int,
     assert text in requests.unfit(before, last)
 
 
+def deltas(answer: CompletionOutput) -> list[Delta]:
+    reader = OutputReader(None, GenerateRequest("a"))
+    return [*reader.deltas(RequestOutput("a", None, None, None, [answer], False))]
+
+
 def test_an_answer_that_vllm_ends_with_an_error_is_none() -> None:
     """As its own server has it; LMI's clients would get the half text as the whole answer."""
-    answer = SimpleNamespace(
-        finish_reason="error", text="half", token_ids=(1,), stop_reason=None, index=0
-    )
-    reader = OutputReader(None, GenerateRequest("a"))
     with pytest.raises(EngineError, match="vLLM failed on the request"):
-        list(reader.deltas(SimpleNamespace(prompt_token_ids=(1,), outputs=[answer])))
+        deltas(CompletionOutput(0, "half", [1], finish_reason="error"))
 
 
 def test_the_first_token_of_a_prompt_has_its_text() -> None:
     """VLLM gives no log probability of it, and the text only with one."""
     tokenizer = SimpleNamespace(all_special_ids=[1], decode=lambda ids: f"<{ids[0]}>")
     reader = OutputReader(tokenizer, GenerateRequest("a", prompt_logprobs=0))
-    answer = SimpleNamespace(finish_reason="stop", text="", token_ids=(), stop_reason=None, index=0)
-    known = SimpleNamespace(logprob=-1.0, rank=1, decoded_token="b")
-    output = SimpleNamespace(
-        prompt_token_ids=(1, 2), prompt_logprobs=[None, {2: known}], outputs=[answer]
-    )
-    (delta,) = reader.deltas(output)
+    answer = CompletionOutput(0, "", [], finish_reason="stop")
+    known = {2: Logprob(-1.0, 1, "b")}
+    (delta,) = reader.deltas(RequestOutput("a", None, [1, 2], [None, known], [answer], True))
     first, second = delta.prompt_tokens
     assert (first.text, first.logprob, first.is_special) == ("<1>", None, True)
     assert (second.text, second.logprob) == ("b", -1.0)
 
 
-def ended(reason: object) -> list[Any]:
-    answer = SimpleNamespace(
-        finish_reason=reason, text=None, token_ids=[], stop_reason=None, index=0
-    )
-    reader = OutputReader(None, GenerateRequest("a"))
-    return list(reader.deltas(SimpleNamespace(prompt_token_ids=None, outputs=[answer])))
+def ended(reason: Any) -> list[Delta]:
+    answer: Any = CompletionOutput(0, "", [], finish_reason=reason)
+    answer.text = None
+    return deltas(answer)
 
 
 class Reason(str, Enum):
@@ -151,12 +148,8 @@ def test_what_the_stub_could_not_read_is_never_sent(caplog: pytest.LogCaptureFix
 
 def test_a_prompt_that_comes_once_is_counted_in_each_delta() -> None:
     """A release may leave it out of later outputs; the last delta has the counts of the answer."""
-    reader = OutputReader(None, GenerateRequest("a"))
-    counts = []
-    for prompt in ((1, 2), None):
-        answer = SimpleNamespace(
-            finish_reason=None, text="b", token_ids=[5], stop_reason=None, index=0
-        )
-        output = SimpleNamespace(prompt_token_ids=prompt, outputs=[answer])
+    reader, counts = OutputReader(None, GenerateRequest("a")), []
+    for prompt in ([1, 2], None):
+        output = RequestOutput("a", None, prompt, None, [CompletionOutput(0, "b", [5])], False)
         counts += [each.num_prompt_tokens for each in reader.deltas(output)]
     assert counts == [2, 2]
