@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -204,22 +204,6 @@ class BodyBounds:
         return max(MOST_VALUES, 2 * self.max_model_len)
 
 
-class BodyHead(msgspec.Struct):
-    """What an engine's implementation reads of a body before the engine's server does."""
-
-    model: Any = None
-    echo: Any = None
-    max_tokens: Any = None
-
-    @property
-    def shows_prompt_only(self) -> bool:
-        """Whether the prompt is all that a completion wants; as pydantic reads numbers."""
-        try:
-            return bool(self.echo) and float(self.max_tokens) == 0
-        except (TypeError, ValueError):
-            return False
-
-
 def members_of(body: bytes) -> Members | None:
     """Return the members of a body, whose values are not read yet; None if there are none."""
     try:
@@ -228,16 +212,18 @@ def members_of(body: bytes) -> Members | None:
         return None
 
 
-def head_of(members: Members | None) -> BodyHead:
-    wanted = BodyHead.__struct_fields__
-    try:
-        return BodyHead(**{n: _value(members[n]) for n in wanted if members and n in members})
-    except UNREADABLE:
-        return BodyHead()
+class CheckedBody(NamedTuple):
+    """What the engine's server gets of a body that is within the bounds."""
+
+    data: bytes
+    fields: Mapping[str, Any] = {}
+    """The members that were looked at; none where another reader may read them otherwise."""
+    members: Members | None = None
+    """See `members_of`."""
 
 
-def check_body(body: bytes, bounds: BodyBounds, path: str = "") -> bytes:
-    """Return a body that is within the bounds.
+def check_body(body: bytes, bounds: BodyBounds, path: str = "") -> CheckedBody:
+    """Look at a body before the engine's server does.
 
     Parameters that vLLM's server would ignore under a foreign name get vLLM's names. A small body
     that is not a JSON object is left to the server, which refuses it.
@@ -251,27 +237,52 @@ def check_body(body: bytes, bounds: BodyBounds, path: str = "") -> bytes:
     """
     if path in UPLOADS:
         # The server bounds the file, and what it decodes of it.
-        return body
+        return CheckedBody(body)
     try:
         check_values(body, bounds.values)
-        fields = _fields(body, read := bounds.reads.get(path, ()))
+        fields, is_usual = _fields(body, members := members_of(body))
     except TooManyValuesError as error:
         raise RequestError(str(error), field="the body") from None
     except RecursionError:
         raise RequestError("is nested too deeply", field="the body") from None
+    _check_names(fields if members is None else members, read := bounds.reads.get(path, ()))
     _check_fields(fields, bounds)
     if path == TOKENS:
         _check_of_tokens(fields, bounds.structures)
     if path == RESPONSES and len(body) > MOST_REPEATED:
-        _check_repeated(body)
+        _check_repeated(body, members or {})
     check_nested(fields, path, runs_tools=bounds.runs_tools)
     changed = body_members.changes(fields, path, read)
     is_changed = is_mendable(fields, path)
     if not changed and not is_changed:
-        return body
+        return CheckedBody(body, fields if is_usual else {}, members)
     check_structures(changed.get("structured_outputs", {}), bounds.structures)
     whole = json.loads(body)
-    return body_members.rewritten(mended(whole, path) if is_changed else whole, changed)
+    data = body_members.rewritten(mended(whole, path) if is_changed else whole, changed)
+    return CheckedBody(data, {**fields, **changed} if is_usual else {}, members_of(data))
+
+
+def _fields(body: bytes, members: Members | None) -> tuple[dict[str, Any], bool]:
+    """Return the members of a body that are looked at, and whether every reader reads them so."""
+    try:
+        if members is not None:
+            return {name: _value(raw) for name, raw in members.items() if name in _ALL}, True
+    except UNREADABLE:
+        pass
+    try:
+        # As vLLM's server reads it: with NaN and huge numbers, and in other encodings.
+        whole = json.loads(body)
+    except ValueError:
+        return {}, False
+    return (whole if isinstance(whole, dict) else {}), False
+
+
+def _check_names(names: Collection[str], read: Collection[str]) -> None:
+    """Refuse a name that is spelt otherwise; report those that nothing reads."""
+    body_members.check_spelling(names)
+    # Most bodies have none of the latter.
+    if read and (unread := [each for each in names if each not in read and each not in _IGNORED]):
+        DROPPED.note(unread)
 
 
 def _check_fields(fields: Mapping[str, Any], bounds: BodyBounds) -> None:
@@ -310,9 +321,9 @@ def _check_of_tokens(fields: Mapping[str, Any], bounds: StructureBounds) -> None
         raise RequestError(problem, field=field, value=count, accepted="1")
 
 
-def _check_repeated(body: bytes) -> None:
+def _check_repeated(body: bytes, members: Members) -> None:
     """Raise RequestError for more than a response may repeat."""
-    own = (raw for name, raw in (members_of(body) or {}).items() if name in _NOT_REPEATED)
+    own = (raw for name, raw in members.items() if name in _NOT_REPEATED)
     size = len(body) - sum(len(memoryview(raw)) for raw in own)
     if size > MOST_REPEATED:
         accepted = f"at most {MOST_REPEATED}: the events of a response repeat them"
@@ -340,25 +351,3 @@ def check_lists(fields: Mapping[str, Any], bounds: StructureBounds) -> None:
 def check_sampling(sampling: Sampling, bounds: StructureBounds) -> None:
     lists = {name: getattr(sampling, name) for name in ("stop", "stop_token_ids", "bad_words")}
     check_lists({**sampling.extra, **lists}, bounds)
-
-
-def _fields(body: bytes, read: Collection[str]) -> dict[str, Any]:
-    """Return the members of a body that are looked at.
-
-    Raises:
-        RequestError: one is spelt otherwise.
-    """
-    try:
-        members = _DECODER.decode(body)
-        fields = {name: _value(raw) for name, raw in members.items() if name in _ALL}
-    except UNREADABLE:
-        try:
-            # As vLLM's server reads it: with NaN and huge numbers, and in other encodings.
-            whole = json.loads(body)
-        except ValueError:
-            return {}
-        fields = members = whole if isinstance(whole, dict) else {}
-    body_members.check_spelling(members)
-    if read:
-        DROPPED.note([name for name in members if name not in read and name not in _IGNORED])
-    return fields

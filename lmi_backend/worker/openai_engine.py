@@ -109,7 +109,7 @@ class OpenAiEngine(Engine):
             self._inner.longest_token,
             reads=dict.fromkeys((CHATS, COMPLETIONS), READ),
         )
-        value = _read(check_body(request.body, bounds, request.path))
+        value = _read(check_body(request.body, bounds, request.path).data)
         is_chat = request.path == CHATS
         body = read_chat(value) if is_chat else read_completion(value)
         requests = [each async for each in self._requests(body)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.clients.openai import CHATS
-from lmi_backend.engines.bodies import members_of
+from lmi_backend.engines.bodies import BodyBounds, check_body
 from lmi_backend.engines.vllm import answers, names
 from lmi_backend.engines.vllm.answers import Generation
 from lmi_backend.engines.vllm.bodies import BodyAnswer, Kinds, Rendering, SeenRenderer, Template
@@ -135,16 +135,17 @@ async def test_what_a_known_chat_costs_until_it_is_a_prompt() -> None:
         "messages": [{"role": "user", "content": "hello"}],
     }  # fmt: skip
     asked = HttpRequest(CHATS, json.dumps(body).encode(), {"content-type": "application/json"})
-    assert chats.read(asked, members_of(asked.body)) is not None
+    checked = check_body(asked.body, BodyBounds(), CHATS)
+    assert chats.read(asked, checked) is not None
     (kind,) = kinds.values()
     rendering = Rendering(("template",), {}, [])
     kind.template = Template(
-        Params(), rendering, is_rest=False, head=HttpChunk(), digits=16, is_short=True
+        Params(), rendering, False, HttpChunk(), digits=16, is_short=True, sends_ids=True
     )
     calls = Calls()
 
     async def prompt() -> None:
-        chat = chats.read(asked, members_of(asked.body))
+        chat = chats.read(asked, checked)
         assert chat is not None
         assert chat.kind.template is not None
         found, _ = await chats.prompt(chat, chat.kind.template)

@@ -237,7 +237,7 @@ def _unknown_members(kind: Any) -> tuple[tuple[str, Any], ...]:
     return tuple((each.name, each.default) for each in fields if each.name not in _MEMBERS)
 
 
-async def _nothing() -> None:
+async def do_nothing() -> None:
     """Do nothing when a request was added."""
 
 
@@ -248,7 +248,7 @@ async def generate(
     sink: ChunkReceiver,
     *,
     continuation: Continuation | None = None,
-    on_added: Callable[[], Awaitable[None]] = _nothing,
+    on_added: Callable[[], Awaitable[None]] = do_nothing,
 ) -> None:
     """Generate one request's answers. Cancelling aborts it.
 
@@ -352,7 +352,7 @@ class OwnAnswer:
         self.lora_name = request.lora_request and request.lora_request.lora_name
         self.is_prefilling = True
         self._num_cached: int | None = None
-        self.repeated = Repeated()
+        self.repeated: Repeated | None = None
         """Tokens that its client has, and its core generates again."""
         self._is_plain = False
         """Whether the middle has nothing to look at but tokens and their log probabilities."""

@@ -66,6 +66,8 @@ class Template(NamedTuple):
     """Of an answer's id, where the client gives none."""
     is_short: bool
     """Whether short chats are rendered without a thread."""
+    sends_ids: bool
+    """Whether an answer could resume."""
 
 
 class BodyKind:
@@ -381,7 +383,8 @@ class EngineClient:
         self._check_adapter(call.given.get("lora_request"))
         structures = getattr(call.params, "structured_outputs", None)
         try:
-            requests.check_extra_arguments(call.params)
+            if extra := getattr(call.params, "extra_args", None):
+                requests.check_extra_arguments(extra)
             if structures is not None:
                 given = {key: value for key, value in vars(structures).items() if value is not None}
                 check_structures(given, self._bounds)

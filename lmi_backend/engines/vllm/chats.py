@@ -39,7 +39,7 @@ from lmi_backend.json_text import UNREADABLE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lmi_backend.engines.bodies import Members
+    from lmi_backend.engines.bodies import CheckedBody
     from lmi_backend.engines.vllm.bodies import BodyAnswer, EngineClient
     from lmi_backend.generation import HttpRequest
 
@@ -148,7 +148,7 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
     content: str
 
 
-_messages: Final = msgspec.json.Decoder(list[_Message])
+_PLAIN: Final = list[_Message]
 _value: Final = msgspec.json.decode
 
 
@@ -156,7 +156,7 @@ class Chat(NamedTuple):
     """One body that may be answered past the server."""
 
     kind: BodyKind
-    messages: list[dict[str, str]]
+    messages: Messages
     request_id: str
     """Empty if it has none."""
     limit: int | None
@@ -192,9 +192,9 @@ class Chats:
             raise TypeError("render_chat_async is no coroutine")
         self._render = renderer.own.render_chat_async
 
-    def read(self, request: HttpRequest, members: Members | None) -> Chat | None:
+    def read(self, request: HttpRequest, body: CheckedBody) -> Chat | None:
         """Return a body if it may be answered past the server, else None."""
-        is_large = len(request.body) > _LARGE
+        is_large, members = len(request.body) > _LARGE, body.members
         if self._server is None or request.path != CHATS or is_large or members is None:
             return None
         headers = {name.lower(): value for name, value in request.headers.items()}
@@ -203,16 +203,16 @@ class Chats:
         try:
             if members.keys() - _MEMBERS != {"messages"} or bytes(members["stream"]) != _TRUE:
                 return None
-            messages, limit = _messages.decode(members["messages"]), _limit(members)
+            msgspec.convert(messages := body.fields.get("messages"), _PLAIN)
+            limit = _limit(members)
             is_free = isinstance(_value(members.get("user", b'""')), str)
         except (*UNREADABLE, KeyError, ValueError):
             return None
         if not (messages and is_free):
             return None
-        contents = [{"role": each.role, "content": each.content} for each in messages]
         request_id = headers.get("x-request-id", "")
         kind = self._kinds.of(CHATS, members, has_id=bool(request_id))
-        return Chat(kind, contents, request_id, limit)
+        return Chat(kind, messages, request_id, limit)
 
     def note(self, chat: Chat, answer: BodyAnswer) -> None:
         """Note what vLLM's server has made of a body, if it was answered by a stream of our own."""
@@ -235,11 +235,17 @@ class Chats:
         if own_id == request_id or own_id != (chat.request_id or own_id):
             return
         is_short = self._short is not None and self._short.makes_same(chat.messages, rendering)
-        params = compat.replaced(params, max_tokens=_NO_LIMIT)
-        rendering = rendering._replace(prompts=())
         # It keeps its body, which is small: that of any other kind may hold images.
         kind.server = answer.server
-        kind.template = Template(params, rendering, is_rest, answer.head, len(own_id), is_short)
+        kind.template = Template(
+            params=compat.replaced(params, max_tokens=_NO_LIMIT),
+            rendering=rendering._replace(prompts=()),
+            is_rest=is_rest,
+            head=answer.head,
+            digits=len(own_id),
+            is_short=is_short,
+            sends_ids=answer.may_send_ids(params),
+        )
 
     async def respond(self, chat: Chat, answer: BodyAnswer) -> bool:
         """Answer a body; False if vLLM's server must: no chunk was made then.
@@ -272,7 +278,7 @@ class Chats:
             layouts,
             template.head,
             answer_id,
-            sends_ids=answer.may_send_ids(params),
+            sends_ids=template.sends_ids,
             parser=parser,
         )
         error = await write(call, writer)

@@ -227,7 +227,7 @@ class VllmEngine(Engine):
         check_sampling(request.sampling, bounds)
         check_structures(request.sampling.extra.get("structured_outputs") or {}, bounds)
         params = sampling_params(request, self._model_defaults, self._vocabulary)
-        requests.check_extra_arguments(params)
+        requests.check_extra_arguments(params.extra_args)
         await self._grammars.check(params)
         return {
             "params": params,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from argparse import Namespace
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ import msgspec
 from lmi_backend.clients.openai import CHATS, COMPLETIONS, refusal
 from lmi_backend.clients.registry import RESUMED, is_at_once
 from lmi_backend.clients.spec import DESCRIPTION, JSON
-from lmi_backend.engines.bodies import BodyBounds, check_body, head_of, members_of
+from lmi_backend.engines.bodies import BodyBounds, check_body, members_of
 from lmi_backend.engines.streams import respond_stream
 from lmi_backend.engines.vllm import compat, fast_paths, images, names, streams, vllm_server
 from lmi_backend.engines.vllm.bodies import (
@@ -250,17 +251,21 @@ class HttpApp:
             await asyncio.to_thread(self._app.openapi)
         try:
             body = check_body(request.body, self._bounds, request.path)
-            head = head_of(members := members_of(body))
-            name = str(head.model) if self._adapters.has(head.model) else ""
-            adapter = await self._adapters.hold(self._engine, name)
+            model = body.fields.get("model")
+            adapter: AbstractContextManager[Any] = nullcontext()
+            # An adapter may have been given a name under which the model itself has answered.
+            is_model = not (isinstance(model, str) and model in self._adapters.by_name)
+            if not is_model:
+                adapter = await self._adapters.hold(self._engine, str(model))
         except RequestError as error:
             sink.take(refusal(error))
             return None
-        if body is not request.body:
-            request = msgspec.structs.replace(request, body=body)
-        # An adapter may have been given a name under which the model itself has answered.
-        chat = None if self._adapters.has(head.model) else self._chats.read(request, members)
-        del members  # it may be ten times the body, and the answer long
+        if body.data is not request.body:
+            request = msgspec.structs.replace(request, body=body.data)
+        chat = self._chats.read(request, body) if is_model else None
+        shows_prompt = request.path == COMPLETIONS and bool(body.fields.get("echo"))
+        shows_prompt_only = shows_prompt and _is_zero(body.fields.get("max_tokens"))
+        del body  # it may be ten times what was sent, and the answer long
 
         def kind() -> BodyKind | None:
             if chat is not None:
@@ -273,11 +278,11 @@ class HttpApp:
             if await self._respond_past(chat, answer):
                 return answer
             answer = self._answer(request, sink, kind)
-        answer.shows_prompt = request.path == COMPLETIONS and bool(head.echo)
-        answer.shows_prompt_only = answer.shows_prompt and head.shows_prompt_only
+        answer.shows_prompt, answer.shows_prompt_only = shows_prompt, shows_prompt_only
+        answer.waits = request.continuation is None and not is_at_once(request.path)
         answer.buffers_role = request.path == CHATS
         current_answer.set(answer)
-        vllm_server.requested_name.set(head.model)
+        vllm_server.requested_name.set(model)
         with adapter, images.charged():
             await self._respond_by_server(request, answer)
         if chat is not None:
@@ -302,15 +307,13 @@ class HttpApp:
     def _answer(
         self, request: HttpRequest, sink: ChunkSink, kind: Callable[[], BodyKind | None]
     ) -> BodyAnswer:
-        answer = BodyAnswer(
+        return BodyAnswer(
             sink,
             self._engine,
             sends_ids=self._sends_ids and request.path in RESUMED,
             continuation=request.continuation,
             kind=kind,
         )
-        answer.waits = request.continuation is None and not is_at_once(request.path)
-        return answer
 
     async def _respond_past(self, chat: Chat, answer: BodyAnswer) -> bool:
         """Answer a chat past vLLM's server; False if that must."""
@@ -330,6 +333,14 @@ class HttpApp:
     def _death(self) -> EngineDeadError:
         why = getattr(self._engine, "dead_error", "it does not say why")
         return EngineDeadError(f"vLLM's engine core died: {why}")
+
+
+def _is_zero(limit: Any) -> bool:
+    """Tell whether a limit is none at all, as pydantic reads numbers."""
+    try:
+        return float(limit) == 0
+    except (TypeError, ValueError):
+        return False
 
 
 def _is_watched(app: Any, model_config: Any) -> bool:

@@ -51,9 +51,6 @@ class LoraAdapters:
         table.update(self.by_name)
         self.by_name = table
 
-    def has(self, name: object) -> bool:
-        return isinstance(name, str) and name in self.by_name
-
     async def hold(self, engine: Any, name: str) -> AbstractContextManager[Any]:
         """Return what holds the LoRARequest of a name while a request runs; enter it at once.
 

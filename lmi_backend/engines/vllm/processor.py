@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lmi_backend.engines.vllm import compat, fast_paths, names, resume
+from lmi_backend.engines.vllm import compat, fast_paths, names
 from lmi_backend.engines.vllm.answers import current_generation, requests_of
-from lmi_backend.engines.vllm.resume import current_replay
+from lmi_backend.engines.vllm.resume import FORCED_IDS, current_replay
 from lmi_backend.ipc.engine import EngineStats, histogram_of_seconds
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class OwnAnswers:
     def add_request(self, request: Any, *more: Any, **named: Any) -> None:
         """Take a request, which the core gets next; both may be changed here."""
         # A client could name ids that no vocabulary has, and its core would die.
-        resume.remove_forced_ids(request.sampling_params)
+        if extra := getattr(request.sampling_params, "extra_args", None):
+            extra.pop(FORCED_IDS, None)
         ours, resumed = current_generation.get(), current_replay.get()
         if ours is not None:
             self.answers[request.request_id] = ours.answer(request, self)

@@ -89,9 +89,8 @@ _MOST: Final = 1 << 20
 """Far more than a canvas has tokens, or takes steps."""
 
 
-def check_extra_arguments(params: Any) -> None:
+def check_extra_arguments(extra: Any) -> None:
     """Refuse extra arguments that the core takes for its own, of another kind."""
-    extra = getattr(params, "extra_args", None)
     for name, value in extra.items() if isinstance(extra, dict) else ():
         if value is None:
             continue

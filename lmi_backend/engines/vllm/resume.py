@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.generation import Continuation
 
-_IDS: Final = "lmi_backend.forced_ids"
+FORCED_IDS: Final = "lmi_backend.forced_ids"
 """Key of `SamplingParams.extra_args`."""
 
 
@@ -37,12 +37,7 @@ def forced_args(params: Any, ids: Sequence[int]) -> dict[str, Any]:
 
     They must be in the vocabulary.
     """
-    return {**(params.extra_args or {}), _IDS: list(ids)}
-
-
-def remove_forced_ids(params: Any) -> None:
-    if given := getattr(params, "extra_args", None):
-        given.pop(_IDS, None)
+    return {**(params.extra_args or {}), FORCED_IDS: list(ids)}
 
 
 ResumeStrategy = Literal["from the prompt", "from the start", ""]
@@ -325,7 +320,7 @@ class _ForcedTokens:
 def _ids(params: Any) -> list[int]:
     ids: list[int] = []
     with fast_paths.guarded(_NAME, _EXPECTED):
-        ids += (params.extra_args or {}).get(_IDS) or []
+        ids += (params.extra_args or {}).get(FORCED_IDS) or []
     return ids
 
 

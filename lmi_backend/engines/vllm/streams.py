@@ -33,7 +33,7 @@ from lmi_backend.generation import HttpChunk
 from lmi_backend.tokenization import pack
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 
     from lmi_backend.engines.vllm.answers import Piece
     from lmi_backend.engines.vllm.bodies import BodyAnswer, Call
@@ -324,23 +324,28 @@ async def _events(
         parser=parser,
         is_structured=getattr(call.params, "structured_outputs", None) is not None,
     )
-    error = await write(call, writer)
+    error = await write(call, writer, on_added=_release_images)
     if error is not None and not answer.refuse(error):
         for event in server.failure(error):
             yield event
 
 
-async def write(call: Call, writer: StreamWriter) -> Exception | None:
+async def _release_images() -> None:
+    images.release()
+
+
+async def write(
+    call: Call, writer: StreamWriter, on_added: Callable[[], Awaitable[None]] = answers.do_nothing
+) -> Exception | None:
     """Have a call generated and written to its answer; return what the client is to be told of.
+
+    Args:
+        on_added: see `answers.generate`.
 
     Raises:
         Exception: the engine is dead.
     """
     answer = call.answer
-
-    async def release() -> None:
-        images.release()
-
     try:
         await call.client.check(call)
         await answers.generate(
@@ -349,7 +354,7 @@ async def write(call: Call, writer: StreamWriter) -> Exception | None:
             writer,
             answer.own,
             continuation=answer.continuation,
-            on_added=release,
+            on_added=on_added,
         )
     except Exception as error:
         if call.engine.errored:

@@ -21,8 +21,8 @@ CHATS, COMPLETIONS, RESPONSES, MESSAGES = READS
 
 
 def _read(path: str, body: dict[str, Any]) -> dict[str, Any]:
-    data = check_body(json.dumps(body).encode(), BodyBounds(reads=READS), path)
-    read: dict[str, Any] = json.loads(data)
+    checked = check_body(json.dumps(body).encode(), BodyBounds(reads=READS), path)
+    read: dict[str, Any] = json.loads(checked.data)
     return read
 
 
@@ -118,4 +118,4 @@ def test_what_is_read_or_asks_for_nothing_stays(path: str, given: dict[str, Any]
 
 def test_a_server_that_does_not_tell_what_it_reads_is_left_alone() -> None:
     body = json.dumps({"min_tokens": 3, "max_output_tokens": 3}).encode()
-    assert check_body(body, BodyBounds(), CHATS) == body
+    assert check_body(body, BodyBounds(), CHATS).data == body

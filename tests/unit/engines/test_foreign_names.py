@@ -16,8 +16,8 @@ PATTERN = "[A-Z][a-z]{3}"
 
 def _served(body: dict[str, Any], path: str = CHATS) -> dict[str, Any]:
     given = {"model": "tiny", "messages": []} | body
-    data = check_body(json.dumps(given).encode(), BodyBounds(), path)
-    read: dict[str, Any] = json.loads(data)
+    checked = check_body(json.dumps(given).encode(), BodyBounds(), path)
+    read: dict[str, Any] = json.loads(checked.data)
     return {
         name: value for name, value in read.items() if read.get(name) != given.get(name)
     } | dict.fromkeys(body.keys() - read.keys())
@@ -155,11 +155,11 @@ def test_an_encoding_of_null_is_none(path: str) -> None:
     for given in ("float", "base64", "", 5):
         assert _served({"encoding_format": given}, path) == {}
     data = b'{"input": "a", "encoding_format": null}'
-    assert b"encoding_format" not in check_body(data, BodyBounds(), path)
+    assert b"encoding_format" not in check_body(data, BodyBounds(), path).data
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN"])
 def test_a_number_that_no_reader_takes_hides_no_other_member(number: str) -> None:
     data = f'{{"model": "tiny", "messages": [], "n": {number}, "guided_regex": "a"}}'.encode()
     changed = check_body(data, BodyBounds(), CHATS)
-    assert json.loads(changed)["structured_outputs"] == {"regex": "a"}
+    assert json.loads(changed.data)["structured_outputs"] == {"regex": "a"}

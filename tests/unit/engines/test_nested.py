@@ -19,8 +19,8 @@ REMINDER = {"role": "system", "content": "Be terse.", "clear_at": "next_user_mes
 
 
 def _read(path: str, body: dict[str, Any], **bounds: Any) -> dict[str, Any]:
-    data = check_body(json.dumps(body).encode(), BodyBounds(**bounds), path)
-    read: dict[str, Any] = json.loads(data)
+    checked = check_body(json.dumps(body).encode(), BodyBounds(**bounds), path)
+    read: dict[str, Any] = json.loads(checked.data)
     return read
 
 

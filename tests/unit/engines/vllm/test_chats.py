@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.clients.openai import CHATS
-from lmi_backend.engines.bodies import members_of
+from lmi_backend.engines.bodies import BodyBounds, check_body
 from lmi_backend.engines.vllm import fast_paths, names, streams
 from lmi_backend.engines.vllm.bodies import (
     BodyAnswer,
@@ -99,7 +99,8 @@ def server() -> Server:
 
 def read(server: Server, body: Any, headers: dict[str, str] | None = None) -> Any:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return server.chats.read(HttpRequest(CHATS, data, headers or {}), members_of(data))
+    checked = check_body(data, BodyBounds(), CHATS)
+    return server.chats.read(HttpRequest(CHATS, data, headers or {}), checked)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def read(server: Server, body: Any, headers: dict[str, str] | None = None) -> An
         BODY | {"messages": []},
         BODY | {"messages": [{"role": "user", "content": "a", "name": "b"}]},
         BODY | {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
-        BODY | {"stop": ["a" * 300_000]},
+        BODY | {"messages": [HELLO[0] | {"content": "a" * 300_000}]},
         b'{"messages": [{"role": "user", "content": "\\ud800"}], "stream": true}',
         b"\xef\xbb\xbf" + json.dumps(BODY).encode(),
     ],
@@ -270,16 +271,22 @@ async def test_an_error_in_mid_stream_is_told_in_the_servers_words(server: Serve
 
 
 @pytest.mark.parametrize(
-    ("renderer", "reason"),
+    ("name", "value", "reason"),
     [
-        (SeenRenderer(SimpleNamespace(render_chat_async=lambda: None)), "is no coroutine"),
-        (Renderer(), "it has its own Renderer"),
+        (
+            "renderer",
+            SeenRenderer(SimpleNamespace(render_chat_async=lambda: None)),
+            "is no coroutine",
+        ),
+        ("renderer", Renderer(), "it has its own Renderer"),
+        # It looks at each body.
+        ("request_logger", object(), ""),
     ],
 )
-def test_with_another_renderer_the_server_reads_every_chat(
-    server: Server, renderer: Any, reason: str, caplog: pytest.LogCaptureFixture
+def test_with_another_renderer_or_a_logger_the_server_reads_every_chat(
+    server: Server, name: str, value: Any, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.serving.renderer = renderer
+    setattr(server.serving, name, value)
     server.chats = Chats(server.client, Kinds())
     server.chats.attach(server.serving)
     assert reason in caplog.text
@@ -306,11 +313,3 @@ async def test_a_parser_reads_the_text_of_a_known_chat_with_its_own_messages(
     server.serving.parser_cls = None
     chat = read(server, BODY)
     assert not await server.chats.respond(chat, server.answer(chat, sink))
-
-
-def test_a_server_that_looks_at_each_body_sees_all(server: Server) -> None:
-    server.serving.request_logger = object()
-    server.chats = Chats(server.client, Kinds())
-    server.chats.attach(server.serving)
-    assert read(server, BODY) is None
-    assert fast_paths.is_on("own_streams")

@@ -56,15 +56,14 @@ def test_what_vllm_does_not_take_is_the_clients_error() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {},
-        {"extra_args": None},
-        {"extra_args": {"mine": "x", "other": [1]}},
-        {"extra_args": {"kv_transfer_params": {"do_remote": True}, "ec_transfer_params": None}},
-        {"extra_args": {"diffusion_canvas_length": 64, "diffusion_max_steps": 0}},
+        None,
+        {"mine": "x", "other": [1]},
+        {"kv_transfer_params": {"do_remote": True}, "ec_transfer_params": None},
+        {"diffusion_canvas_length": 64, "diffusion_max_steps": 0},
     ],
 )
 def test_what_the_core_can_read_is_taken(given: Any) -> None:
-    requests.check_extra_arguments(SimpleNamespace(**given))
+    requests.check_extra_arguments(given)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +80,7 @@ def test_what_the_core_can_read_is_taken(given: Any) -> None:
 )
 def test_what_it_cannot_read_is_refused_by_its_name(name: str, value: object) -> None:
     with pytest.raises(RequestError, match=rf"vllm_xargs.{name} .*; accepted: an? "):
-        requests.check_extra_arguments(SimpleNamespace(extra_args={name: value}))
+        requests.check_extra_arguments({name: value})
 
 
 @pytest.mark.parametrize(
