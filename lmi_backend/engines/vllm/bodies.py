@@ -8,6 +8,7 @@ from collections import OrderedDict
 from contextlib import aclosing
 from dataclasses import replace
 from hashlib import blake2b
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -132,7 +133,7 @@ class BodyAnswer:
     ) -> None:
         self._sink, self.engine, self._may_send_ids = sink, engine, sends_ids
         self.continuation, self.kind = continuation, kind
-        self.own = _OwnSink(self)
+        self.own: Any = SimpleNamespace(take=self.write, defer=sink.defer)
         """Takes what is written without the server."""
         self.head = HttpChunk()
         """Status and headers."""
@@ -242,13 +243,6 @@ class Call:
         """Return the arguments of `AsyncLLM.add_request`."""
         others = {name: each for name, each in self.given.items() if name != "sampling_params"}
         return others | {"params": self.params}
-
-
-class _OwnSink:
-    __slots__ = ("defer", "take")
-
-    def __init__(self, answer: BodyAnswer) -> None:
-        self.take, self.defer = answer.write, answer._sink.defer
 
 
 current_answer: contextvars.ContextVar[BodyAnswer | None] = contextvars.ContextVar(

@@ -27,7 +27,7 @@ from lmi_backend.engines.vllm.bodies import (
     Kinds,
     current_answer,
 )
-from lmi_backend.engines.vllm.chats import Chat, Chats
+from lmi_backend.engines.vllm.chats import Chats
 from lmi_backend.engines.vllm.self_test import SelfTest
 from lmi_backend.errors import (
     HTTP_ERROR,
@@ -241,7 +241,12 @@ class HttpApp:
         return cls(app, engine, config, longest_token, adapters, client)
 
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
-        answer = await self._respond(request, sink)
+        try:
+            answer = await self._respond(request, sink)
+        except Exception as error:
+            if self._engine.errored:
+                raise self._death() from error
+            raise
         self.num_answered += answer is not None and answer.generated_tokens > 0
 
     async def _respond(self, request: HttpRequest, sink: ChunkSink) -> BodyAnswer | None:
@@ -275,7 +280,7 @@ class HttpApp:
 
         answer = self._answer(request, sink, kind)
         if chat is not None:
-            if await self._respond_past(chat, answer):
+            if await self._chats.respond(chat, answer):
                 return answer
             answer = self._answer(request, sink, kind)
         answer.shows_prompt, answer.shows_prompt_only = shows_prompt, shows_prompt_only
@@ -292,12 +297,8 @@ class HttpApp:
     async def _respond_by_server(self, request: HttpRequest, answer: BodyAnswer) -> None:
         try:
             await respond(self._app, request, answer.take, answer.begin)
-        except EngineDeadError:
-            raise
-        except Exception as error:
-            if self._engine.errored:
-                raise self._death() from error
-            if not answer.is_written:
+        except Exception:
+            if self._engine.errored or not answer.is_written:
                 raise
         if answer.is_cut:
             raise self._death()
@@ -314,15 +315,6 @@ class HttpApp:
             continuation=request.continuation,
             kind=kind,
         )
-
-    async def _respond_past(self, chat: Chat, answer: BodyAnswer) -> bool:
-        """Answer a chat past vLLM's server; False if that must."""
-        try:
-            return await self._chats.respond(chat, answer)
-        except Exception as error:
-            if self._engine.errored:
-                raise self._death() from error
-            raise
 
     def self_test(self, tokenizer: Any) -> SelfTest:
         name = self._app.state.args.served_model_name[-1]
