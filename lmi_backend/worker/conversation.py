@@ -17,7 +17,6 @@ from lmi_backend.errors import (
     EngineDeadError,
     LmiError,
     OptionError,
-    UnavailableError,
     WorkerError,
 )
 from lmi_backend.generation import HttpChunk
@@ -63,9 +62,7 @@ class Conversation:
         self._decoder: FrameDecoder[msg.ToWorker] = FrameDecoder(msg.ToWorker, limit=LARGEST_FRAME)
         self.loaded = loaded
         self._local: Rank | None = loaded.rank if loaded else None
-        """What runs in this process."""
-        self._engine: Engine | None = loaded.engine if loaded else None
-        """The same, where it takes requests."""
+        """What runs in this process, or is about to."""
         self._is_lost = False
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._has_work = asyncio.Event()
@@ -189,7 +186,7 @@ class Conversation:
         if is_follower and start.engine != CUSTOM:
             self._local = create_follower(start.engine, start.config)
         else:
-            self._local = self._engine = build_engine(start)
+            self._local = build_engine(start)
         if start.is_spare:
             capabilities = await start_spare(
                 self._local,
@@ -202,7 +199,7 @@ class Conversation:
         restore_logs()
         log_tracebacks_once()
         spare_collections()
-        return StartedEngine(start, self._local, self._engine, capabilities)
+        return StartedEngine(start, self._local, capabilities)
 
     async def _beat(self, rank: Rank, start: msg.Start) -> None:
         hang_detector = HangDetector(start.hang_seconds, start.load_seconds)
@@ -226,12 +223,12 @@ class Conversation:
         self._coalescer.close(request_id)
 
     async def _answer(self, message: _Work) -> None:
-        request_id = message.id
-        if self._engine is None:
+        request_id, loaded = message.id, self.loaded
+        if loaded is None or not isinstance(loaded.rank, Engine):
             self._fail(request_id, "engine", "the engine is not started")
             return
         try:
-            await self._work(message, self._engine)
+            await self._work(message, loaded.rank, loaded)
         except LmiError as error:
             self._coalescer.fail(failure_of(request_id, error))
             if isinstance(error, EngineDeadError):
@@ -243,7 +240,7 @@ class Conversation:
             self._tasks.pop(request_id, None)
             self._coalescer.close(request_id)
 
-    async def _work(self, message: _Work, engine: Engine) -> None:
+    async def _work(self, message: _Work, engine: Engine, loaded: StartedEngine) -> None:
         tenant.set(getattr(message, "tenant", ""))
         match message:
             case msg.Submit():
@@ -255,9 +252,7 @@ class Conversation:
                     answer = ContinuedSink(answer, message.request.continuation)
                 await engine.respond(message.request, answer)
             case msg.SetAdapter():
-                if self.loaded is None:
-                    raise UnavailableError("the engine is not started")
-                await self.loaded.set_adapter(engine, message)
+                await loaded.set_adapter(engine, message)
                 self._coalescer.add(message.id, HttpChunk(is_last=True))
 
     async def _drained(self) -> None:

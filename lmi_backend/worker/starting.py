@@ -90,8 +90,6 @@ _UNKNOWN: Final = ""
 class StartedEngine:
     start: msg.Start
     rank: Rank
-    engine: Engine | None
-    """The same, where it takes requests."""
     capabilities: Capabilities
     is_taken_over: bool = False
     """Whether the stub that it serves now is not the one that had it started."""

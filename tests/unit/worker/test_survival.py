@@ -62,7 +62,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 def _loaded(place: Place, engine: Engine | None = None, **more: Any) -> StartedEngine:
     start = msg.Start("echo", EngineConfig(model="", name="model"), return_to=place.text)
     engine = engine or Engine(start.config)
-    return StartedEngine(start, engine, engine, Capabilities("echo", "1", 10), **more)
+    return StartedEngine(start, engine, Capabilities("echo", "1", 10), **more)
 
 
 async def _waits(loaded: StartedEngine) -> str:
