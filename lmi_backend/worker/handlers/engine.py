@@ -134,7 +134,7 @@ class CustomEngine(Engine):
         own = self._adapter_code.get(name) if isinstance(name, str) else None
         read = (own and own.input_formatter) or self._code.input_formatter
         if read is not None:
-            body = formatters.read_body(read, body, inputs, properties=self._config.properties)
+            body = formatters.read_body(read, body, inputs, self._config.properties)
         write = (own and own.output_formatter) or self._code.output_formatter
         return body, CustomCode(output_formatter=write)
 
@@ -156,7 +156,7 @@ class CustomEngine(Engine):
     ) -> AsyncGenerator[HttpChunk, None]:
         older = formatters.OlderFormatter(write, str(body["inputs"]), body.get("parameters") or {})
         async for delta in self._deltas(parsed):
-            text = older.write([delta])
+            text = older.write(delta)
             yield HttpChunk(text.encode(), is_last=delta.is_last, num_tokens=delta.num_tokens)
 
     async def _deltas(self, parsed: ParsedRequest) -> AsyncGenerator[Delta, None]:

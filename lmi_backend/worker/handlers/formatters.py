@@ -1,4 +1,4 @@
-"""HttpRequest users' formatters, of LMI's current and of its older kind.
+"""Call users' formatters, of LMI's current and of its older kind.
 
 The current kind gets LMI bodies as the completion requests that LMI's handlers make of them.
 """
@@ -17,8 +17,6 @@ from lmi_backend.errors import LMI_ERROR, HttpError
 from lmi_backend.generation import HttpRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lmi_backend.generation import Delta
     from lmi_backend.worker.handlers.custom_code import Function
 
@@ -90,20 +88,23 @@ def _error(text: str) -> HttpError:
     return HttpError(LMI_ERROR, json.dumps({"error": text, "code": LMI_ERROR}))
 
 
-def read_body(formatter: Function, body: Any, call: Any, **named: Any) -> dict[str, Any]:
+def read_body(
+    formatter: Function, body: Any, call: Any, properties: Mapping[str, str]
+) -> dict[str, Any]:
     """Let a formatter read a body, and return the body to continue with.
 
     Args:
         body: the decoded body, which the current kind is given.
         call: LMI's `Input`, which the older kind is given.
-        known: further arguments, such as the tokenizer; those it does not name are left out.
+        properties: the model's, for one that names them.
 
     Raises:
         HttpError: it raised, or did not return a body.
     """
     is_older = _annotation(formatter).endswith("Input")
     try:
-        read = formatter(call if is_older else body, **_named(formatter, named))
+        own = {"properties": properties} if _takes(formatter, "properties") else {}
+        read = formatter(call if is_older else body, **own)
     except Exception as error:
         raise _failed(_INPUT_WORDS, error) from error
     if isinstance(read, dict):
@@ -149,11 +150,8 @@ class OlderFormatter:
         text_input = TextInput(input_text=text, parameters=dict(parameters))
         self._output = TextGenerationOutput(input=text_input, sequences={0: self._sequence})
 
-    def write(self, deltas: Sequence[Delta]) -> str:
-        """Return what it writes for the next chunks, or raise HttpError."""
-        return "".join(self._write(delta) for delta in deltas)
-
-    def _write(self, delta: Delta) -> str:
+    def write(self, delta: Delta) -> str:
+        """Return what it writes for the next chunk, or raise HttpError."""
         self._add(delta)
         try:
             return str(self._formatter(self._output) or "")
@@ -182,8 +180,7 @@ def _annotation(formatter: Function) -> str:
     return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
 
 
-def _named(function: Function, given: Mapping[str, Any]) -> dict[str, Any]:
+def _takes(function: Function, name: str) -> bool:
+    """Tell whether a function has a parameter of a name, or takes any."""
     parameters = inspect.signature(function).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return dict(given)
-    return {p.name: given[p.name] for p in parameters if p.name in given}
+    return any(each.name == name or each.kind is each.VAR_KEYWORD for each in parameters)
