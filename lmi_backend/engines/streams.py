@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lmi_backend.errors import HTTP_ERROR, HttpError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine
     from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
@@ -46,11 +46,9 @@ def stream(engine: Engine, requests: Sequence[GenerateRequest]) -> AsyncGenerato
 
     Closing the generator aborts the requests. It raises what `Engine.generate` raises.
     """
-
-    async def run(queue: asyncio.Queue[Delta | None]) -> None:
-        await generate_all(engine, requests, lambda first_index: _QueueSink(queue, first_index))
-
-    return _chunks(run)
+    return _chunks(
+        lambda queue: generate_all(engine, requests, lambda first: _QueueSink(queue, first))
+    )
 
 
 def respond_stream(
@@ -61,11 +59,7 @@ def respond_stream(
     Args:
         respond: as `Engine.respond`.
     """
-
-    async def run(queue: asyncio.Queue[HttpChunk | None]) -> None:
-        await respond(request, _QueueSink(queue))
-
-    return _chunks(run)
+    return _chunks(lambda queue: respond(request, _QueueSink(queue)))
 
 
 async def take_all(chunks: AsyncGenerator[HttpChunk, None], sink: ChunkSink) -> None:
@@ -85,10 +79,10 @@ async def take_all(chunks: AsyncGenerator[HttpChunk, None], sink: ChunkSink) -> 
 
 
 async def _chunks(
-    run: Callable[[asyncio.Queue[T | None]], Coroutine[None, None, None]],
+    run: Callable[[asyncio.Queue[T | None]], Awaitable[None]],
 ) -> AsyncGenerator[T, None]:
     queue: asyncio.Queue[T | None] = asyncio.Queue()
-    task = asyncio.create_task(run(queue))
+    task = asyncio.ensure_future(run(queue))
     task.add_done_callback(lambda _: queue.put_nowait(None))
     try:
         while (chunk := await queue.get()) is not None:
