@@ -4,7 +4,6 @@ from dataclasses import replace
 import pytest
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.echo import EchoEngine
 from lmi_backend.engines.registry import create_engine
 from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options.spec import SPECS, implementations
@@ -28,10 +27,6 @@ def test_every_name_leads_to_a_module(target: str) -> None:
     assert spec.origin is not None
     with open(spec.origin, encoding="utf-8") as source:
         assert f"\nclass {name}" in source.read()
-
-
-def test_an_engine_is_built_from_its_configuration() -> None:
-    assert isinstance(create_engine("echo", CONFIG), EchoEngine)
 
 
 def test_an_unknown_engine_is_refused_with_those_that_are_known() -> None:

@@ -10,7 +10,6 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import FrameDecoder
-from lmi_backend.tokenization import pack
 from lmi_backend.worker.coalescer import AnswerSink, Coalescer
 from lmi_backend.worker.outgoing import Outgoing
 from tests.support.run.waiting import skip_time, turns
@@ -242,65 +241,6 @@ async def test_what_waits_elsewhere_is_said_before_a_failure(ear: Ear) -> None:
     assert "".join(m.chunk.text for m in chunks) == "ab"
     assert {m.chunk.index for m in chunks} == {4}
     assert isinstance(failure, msg.Failure)
-
-
-async def test_what_is_too_large_for_one_frame_travels_in_several(ear: Ear) -> None:
-    refused: list[int] = []
-    outgoing = _outgoing(ear, refused)
-    outgoing.largest_frame = 1000
-    coalescer = Coalescer(outgoing)
-    for number in range(8):
-        coalescer.open(number)
-        coalescer.add(number, _token("a" * (2000 if number == 5 else 300), is_last=True))
-    await turns()
-    *_, failure = (m for frame in ear.frames for m in frame if isinstance(m, msg.Failure))
-    ear.frames = [[m for m in frame if isinstance(m, msg.Output)] for frame in ear.frames]
-    assert [number for number, text in ear.outputs if len(text) == 300] == [0, 1, 2, 3, 4, 6, 7]
-    assert len(ear.frames) < 8
-    assert (failure.id, failure.field) == (5, "the answer")
-    assert "at most 1000 (option.max_output_size)" in failure.message
-    assert refused == [5]
-
-
-def _event(size: int = 8, **more: Any) -> HttpChunk:
-    return HttpChunk(b"x" * size, num_tokens=1, ids=pack([7]), **more)
-
-
-async def test_events_of_a_step_travel_in_columns(ear: Ear) -> None:
-    coalescer = _coalescer(ear, flush_seconds=0)
-    for number in (1, 2, 3):
-        coalescer.open(number)
-        coalescer.add(number, _event(headers={"content-type": "text/event-stream"}))
-    await turns()
-    for number in (1, 2, 1):
-        coalescer.add(number, _event())
-    coalescer.add(1, _event(is_last=True))
-    coalescer.add(3, _event())
-    await turns()
-    firsts, step = ear.frames
-    assert {type(message) for message in firsts} == {msg.Output}
-    assert [type(message) for message in step] == [msg.Events, msg.Output, msg.Events]
-    assert (step[0].ids, step[2].ids) == ([1, 2, 1], [3])
-    assert step[0].token_ids == [pack([7])] * 3
-
-
-async def test_events_that_are_too_large_for_one_frame_travel_in_several(ear: Ear) -> None:
-    refused: list[int] = []
-    outgoing = _outgoing(ear, refused)
-    outgoing.largest_frame = 1000
-    coalescer = Coalescer(outgoing)
-    for number in range(8):
-        coalescer.open(number)
-        coalescer.add(number, HttpChunk(b"first"))
-    await turns()
-    ear.frames.clear()
-    for number in range(8):
-        coalescer.add(number, _event(2000 if number == 5 else 300))
-    await turns()
-    assert all(ear.frames)
-    messages = [message for frame in ear.frames for message in frame]
-    assert [each.id for each in messages] == list(range(8))
-    assert [each.id for each in messages if isinstance(each, msg.Failure)] == refused == [5]
 
 
 async def test_a_flush_that_raises_fails_its_own_request(

@@ -90,12 +90,29 @@ async def test_what_cannot_be_sent_fails_its_own_request(kind: str) -> None:
     assert [each.chunk.text for number in (1, 3) for each in reader.of(number)] == ["a", "c"]
     (failure,) = reader.of(2)
     assert isinstance(failure, msg.Failure)
+    if kind == "too much":
+        assert failure.field == "the answer"
+        assert f"at most {LIMIT} (option.max_output_size)" in failure.message
     assert reader.refused == [2]
     assert heartbeat in reader.messages
 
 
-@pytest.mark.parametrize("bad", [odd(["b"]), HALF, Odd()])
-@pytest.mark.parametrize("make", [HttpChunk, Delta])
+async def test_events_of_a_turn_travel_in_columns() -> None:
+    reader = Reader()
+    for number in (1, 2):
+        reader.outgoing.send_chunk(number, HttpChunk(b"a", num_tokens=1, ids=pack([7])))
+    await asyncio.sleep(0)
+    assert reader.messages == [msg.Events([1, 2], [b"a"] * 2, [pack([7])] * 2)]
+
+
+@pytest.mark.parametrize(
+    ("make", "bad"),
+    [
+        *((make, bad) for make in (HttpChunk, Delta) for bad in (odd(["b"]), HALF, Odd())),
+        (HttpChunk, bytes(2 * LIMIT)),
+        (Delta, "x" * 2 * LIMIT),
+    ],
+)
 async def test_an_event_that_cannot_be_sent_fails_its_own_request(make: Any, bad: Any) -> None:
     reader = Reader()
     good = [b"a", b"c"] if make is HttpChunk else ["a", "c"]

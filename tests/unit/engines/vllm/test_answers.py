@@ -94,6 +94,16 @@ def reader(**asked: Any) -> OutputReader:
     return OutputReader(Tokenizer(), GenerateRequest("", **asked))
 
 
+async def begun(engine: AsyncLLM, sink: Sink, **params: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the task of a request that the engine has, and the request's arguments."""
+    arguments = {
+        "request_id": "a", "prompt": {"prompt_token_ids": PROMPT}, "params": Params(**params),
+    }  # fmt: skip
+    task = asyncio.ensure_future(generate(engine, arguments, reader(), sink))
+    await turns()
+    return task, arguments
+
+
 async def test_one_of_several_answers_that_fails_ends_the_others() -> None:
     engine, sink = AsyncLLM(), Sink()
     bad = Output("0_a", [65], finish_reason=FinishReason.ERROR)
@@ -132,9 +142,7 @@ async def test_a_chunk_of_the_middle_has_as_many_tokens_as_are_asked_for(
 
 async def test_a_tick_hands_over_what_stays_and_once() -> None:
     sink, engine = Sink(range(99)), AsyncLLM()
-    arguments = {"request_id": "a", "prompt": {"prompt_token_ids": PROMPT}, "params": Params()}
-    task = asyncio.ensure_future(generate(engine, arguments, reader(), sink))
-    await turns()
+    task, arguments = await begun(engine, sink)
     engine.step(Output("a", [65]))
     engine.step(Output("a", [66]))
     assert sink.taken == []
@@ -151,11 +159,7 @@ async def test_a_tick_hands_over_what_stays_and_once() -> None:
 
 async def test_a_cancelled_request_is_aborted_and_forgotten() -> None:
     sink, engine = Sink(), AsyncLLM()
-    arguments = {
-        "request_id": "a", "prompt": {"prompt_token_ids": PROMPT}, "params": Params(n=2),
-    }  # fmt: skip
-    task = asyncio.ensure_future(generate(engine, arguments, reader(), sink))
-    await turns()
+    task, _ = await begun(engine, sink, n=2)
     assert len(requests_of(engine)) == 2
     engine.step(Output("0_a", [65], finish_reason=FinishReason.STOP))
     task.cancel()
@@ -168,10 +172,8 @@ async def test_a_cancelled_request_is_aborted_and_forgotten() -> None:
 
 
 async def test_nothing_is_sent_to_a_core_that_is_dead() -> None:
-    sink, engine = Sink(), AsyncLLM()
-    arguments = {"request_id": "a", "prompt": {"prompt_token_ids": PROMPT}, "params": Params()}
-    task = asyncio.ensure_future(generate(engine, arguments, reader(), sink))
-    await turns()
+    engine = AsyncLLM()
+    task, _ = await begun(engine, Sink())
     engine.errored = True
     engine.output_processor.propagate_error(RuntimeError("dead"))
     with pytest.raises(RuntimeError, match="dead"):
