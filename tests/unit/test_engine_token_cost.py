@@ -128,7 +128,7 @@ class Renderer:
 
 
 async def test_what_a_known_chat_costs_until_it_is_a_prompt() -> None:
-    chats = Chats(client_of(AsyncLLM()), kinds := Kinds())
+    chats = Chats(client_of(AsyncLLM()), Kinds())
     chats.attach(SimpleNamespace(request_logger=None, renderer=SeenRenderer(Renderer())))
     body = {
         "model": "m", "stream": True, "max_tokens": 5,
@@ -136,10 +136,10 @@ async def test_what_a_known_chat_costs_until_it_is_a_prompt() -> None:
     }  # fmt: skip
     asked = HttpRequest(CHATS, json.dumps(body).encode(), {"content-type": "application/json"})
     checked = check_body(asked.body, BodyBounds(), CHATS)
-    assert chats.read(asked, checked) is not None
-    (kind,) = kinds.values()
+    first = chats.read(asked, checked)
+    assert first is not None
     rendering = Rendering(("template",), {}, [])
-    kind.template = Template(
+    first.kind.template = Template(
         Params(), rendering, False, HttpChunk(), digits=16, is_short=True, sends_ids=True
     )
     calls = Calls()

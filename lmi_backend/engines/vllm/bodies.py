@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections import OrderedDict
 from contextlib import aclosing
 from dataclasses import replace
+from functools import lru_cache
 from hashlib import blake2b
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -83,8 +83,11 @@ class BodyKind:
         """Server of vLLM, which writes the events of errors; only of a kind that is known."""
 
 
-class Kinds(OrderedDict[Any, BodyKind]):
+class Kinds:
     """The kinds that came last."""
+
+    def __init__(self) -> None:
+        self._of_key = lru_cache(_MOST_KINDS)(lambda _key: BodyKind())
 
     def of(self, path: str, members: Mapping[str, msgspec.Raw], *, has_id: bool) -> BodyKind:
         """Return the kind of a body, which is new if no such body came lately.
@@ -92,22 +95,13 @@ class Kinds(OrderedDict[Any, BodyKind]):
         Args:
             has_id: whether its client has given its answer an id.
         """
-        key = (
-            path,
-            has_id,
-            *((name, _key(name, bytes(raw))) for name, raw in members.items() if name not in _FREE),
-        )
-        kind = self.get(key)
-        if kind is None:
-            kind = self[key] = BodyKind()
-            if len(self) > _MOST_KINDS:
-                self.popitem(last=False)
-        else:
-            self.move_to_end(key)
-        return kind
+        others = ((name, raw) for name, raw in members.items() if name not in _FREE)
+        values = ((name, key_of(name, bytes(raw))) for name, raw in others)
+        return self._of_key((path, has_id, *values))
 
 
-def _key(name: str, raw: bytes) -> Any:
+def key_of(name: str, raw: bytes) -> bool | bytes:
+    """Return what stands for a member where kinds are told apart; nothing of it is large."""
     if name in LIMITS:
         return raw == NULL
     return raw if len(raw) <= _MOST_BYTES else blake2b(raw, digest_size=16).digest()
