@@ -14,11 +14,6 @@ def _encode(text: str) -> list[int]:
     return [len(word) for word in text.split()]
 
 
-async def test_text_is_encoded_and_ids_are_taken_as_they_are() -> None:
-    assert await prompt_ids(GenerateRequest("a bb"), _encode, max_model_len=8) == [1, 2]
-    assert await prompt_ids(GenerateRequest((7, 8)), _encode, max_model_len=8) == [7, 8]
-
-
 async def test_text_is_refused_where_there_is_no_tokenizer() -> None:
     encode = encoder(None)
     assert await prompt_ids(GenerateRequest((7, 8)), encode, max_model_len=8) == [7, 8]

@@ -81,19 +81,16 @@ def test_what_is_written_down_is_for_this_user_alone(place: Place) -> None:
     assert place.read() is None
 
 
-async def test_its_time_is_bounded(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    await _waits(_loaded(place))
-    assert "the worker stops: none has come" in caplog.text
-    assert place.read() is None
-
-
-async def test_a_dead_engine_waits_for_nobody(
-    place: Place, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("kind", "why"), [(Engine, "none has come"), (FailingEngine, "its core was killed")]
+)
+async def test_one_for_which_none_comes_or_whose_engine_has_died_stops(
+    place: Place, caplog: pytest.LogCaptureFixture, kind: type[Engine], why: str
 ) -> None:
     caplog.set_level("INFO")
-    await _waits(_loaded(place, FailingEngine(EngineConfig(model=""))))
-    assert "the worker stops: its core was killed" in caplog.text
+    await _waits(_loaded(place, kind(EngineConfig(model=""))))
+    assert f"the worker stops: {why}" in caplog.text
+    assert place.read() is None
 
 
 async def test_a_worker_that_is_not_written_down_ends_at_once(
