@@ -102,24 +102,22 @@ class CustomEngine(Engine):
         except HttpError as error:
             yield HttpChunk(str(error).encode(), is_last=True, status=error.status)
 
-    async def _built_in(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
-        """Let the engine answer, and the user's formatters read and write."""
-        body, code = self._read(request)
+    def _built_in(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+        """Return what the engine answers, which the user's formatters read and write."""
+        body, write = self._read(request)
         parsed = read_body({"request": [json.dumps(body)]}, self._context)
-        write = code.output_formatter
+        if isinstance(parsed.work, HttpRequest):
+            if write is None:
+                return respond_stream(self._generator().respond, parsed.work)
+            return self._format(parsed.work, write)
         if write is None:
-            answer = self._answer(parsed)
-        elif isinstance(parsed.work, HttpRequest):
-            answer = self._format(parsed.work, write)
-        elif formatters.is_older(write):
-            answer = self._format_steps(parsed, body, write)
-        else:
-            answer = self._format(completion_request(body), write)
-        async with aclosing(answer) as chunks:
-            async for chunk in chunks:
-                yield chunk
+            return self._answer(parsed)
+        if formatters.is_older(write):
+            return self._format_steps(parsed, body, write)
+        return self._format(completion_request(body), write)
 
-    def _read(self, request: HttpRequest) -> tuple[dict[str, Any], CustomCode]:
+    def _read(self, request: HttpRequest) -> tuple[dict[str, Any], Function | None]:
+        """Return a body to continue with, and the formatter of its answer."""
         from djl_python.encode_decode import (  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
             decode,
         )
@@ -135,15 +133,9 @@ class CustomEngine(Engine):
         read = (own and own.input_formatter) or self._code.input_formatter
         if read is not None:
             body = formatters.read_body(read, body, inputs, self._config.properties)
-        write = (own and own.output_formatter) or self._code.output_formatter
-        return body, CustomCode(output_formatter=write)
+        return body, (own and own.output_formatter) or self._code.output_formatter
 
     async def _answer(self, parsed: ParsedRequest) -> AsyncGenerator[HttpChunk, None]:
-        if isinstance(parsed.work, HttpRequest):
-            async with aclosing(respond_stream(self._generator().respond, parsed.work)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-            return
         left = sum(request.n for request in parsed.work) if isinstance(parsed.work, tuple) else 0
         async for delta in self._deltas(parsed):
             left -= delta.is_last
