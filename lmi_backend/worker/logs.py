@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import weakref
 from typing import Final
 
 _LEVEL: Final = logging.INFO
@@ -45,26 +44,18 @@ def log_tracebacks_once() -> None:
         handler.addFilter(once)
 
 
-class _OneTraceback(logging.Filter):
-    """Takes the traceback from a record of the exception that was logged last."""
+_LOGGED: Final = "_lmi_backend_logged"
+"""Member of an exception: when it was logged."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._error: weakref.ref[BaseException] | None = None
-        self._record: weakref.ref[logging.LogRecord] | None = None
+
+class _OneTraceback(logging.Filter):
+    """Takes the traceback from each record of an exception but the first."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
         if error is None:
             return True
-        if self._error is not None and self._error() is error:
-            # Another handler may get the first record after this one.
-            if self._record is not None and self._record() is not record:
-                record.exc_info = record.exc_text = None
-            return True
-        try:
-            self._error, self._record = weakref.ref(error), weakref.ref(record)
-        except TypeError:
-            # Python's own exceptions cannot be referred to, and those of engines are none.
-            self._error = None
+        # Another handler may get the first record after this one.
+        if vars(error).setdefault(_LOGGED, record.created) != record.created:
+            record.exc_info = record.exc_text = None
         return True
