@@ -21,7 +21,6 @@ from lmi_backend.engines.transformers.batched import ContinuousBatch
 from lmi_backend.engines.transformers.loading import PeftAdapters, load, ranks
 from lmi_backend.engines.transformers.sampling import (
     SEEDS,
-    Defaults,
     batch_arguments,
     can_be_batched,
     generation_config,
@@ -64,7 +63,7 @@ class TransformersEngine(TemplateEngine):
         base = self._base = loaded.model.generation_config
         self._is_drawn: bool = self._config.arguments.get("do_sample", bool(base.do_sample))
         text = loaded.model.config.get_text_config(decoder=True)
-        self._defaults = Defaults(base.temperature, base.top_k, base.top_p, text.vocab_size)
+        self._vocabulary: int = text.vocab_size
         ends = base.eos_token_id
         self._ends = frozenset([ends] if isinstance(ends, int) else ends or ())
         self._solo = Solo(loaded, self._batch, self._adapters)
@@ -78,7 +77,7 @@ class TransformersEngine(TemplateEngine):
             request,
             self.tokenizer.encode,
             max_model_len=self.max_model_len,
-            vocabulary=self._defaults.vocabulary,
+            vocabulary=self._vocabulary,
             longest=self.longest_token,
         )
         steps: _Steps = asyncio.Queue()
@@ -153,13 +152,13 @@ class TransformersEngine(TemplateEngine):
             if max_new_tokens <= 0:
                 put(StepOutput(is_over=True))
                 return lambda: None
-            arguments = batch_arguments(sampling, self._defaults, is_drawn=is_drawn)
+            arguments = batch_arguments(sampling, self._base, self._vocabulary, is_drawn=is_drawn)
             arguments |= {"max_new_tokens": max_new_tokens, "eos_token_id": ends or -1}
             is_streamed = request.stream or bool(sampling.stop)
             return self._batch.submit(ids, arguments, put, is_streamed=is_streamed)
         self._refuse_solo(request)
         config = generation_config(
-            request, self._base, ends, is_drawn=is_drawn, vocabulary=self._defaults.vocabulary
+            request, self._base, ends, is_drawn=is_drawn, vocabulary=self._vocabulary
         )
         if sampling.bad_words:
             encode = self.tokenizer.encode

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from lmi_backend.errors import RequestError
@@ -19,14 +18,6 @@ _ONE_BY_ONE: Final = {
     "min_p": 0.0,
 }
 """What the library's continuous batch cannot do, with the value that turns each off."""
-
-
-@dataclass(frozen=True)
-class Defaults:
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    vocabulary: int
 
 
 def is_sampled(sampling: Sampling, by_default: bool) -> bool:
@@ -52,16 +43,21 @@ def can_be_batched(request: GenerateRequest, *, is_drawn: bool) -> bool:
     )
 
 
-def batch_arguments(sampling: Sampling, defaults: Defaults, *, is_drawn: bool) -> dict[str, Any]:
-    """Return the arguments of one request in a batch that samples; its types are exact."""
+def batch_arguments(
+    sampling: Sampling, base: Any, vocabulary: int, *, is_drawn: bool
+) -> dict[str, Any]:
+    """Return the arguments of one request in a batch that samples; its types are exact.
+
+    Args:
+        base: the model's GenerationConfig.
+    """
     if not is_drawn:
         return {"temperature": 1.0, "top_k": 1, "top_p": 1.0}
-    size = defaults.vocabulary
-    top_k = int(_first(sampling.top_k, defaults.top_k, 0))
+    top_k = int(_first(sampling.top_k, base.top_k, 0))
     return {
-        "temperature": float(_first(sampling.temperature, defaults.temperature, 1.0)),
-        "top_k": min(top_k, size) if top_k > 0 else size,
-        "top_p": float(_first(sampling.top_p, defaults.top_p, 1.0)),
+        "temperature": float(_first(sampling.temperature, base.temperature, 1.0)),
+        "top_k": min(top_k, vocabulary) if top_k > 0 else vocabulary,
+        "top_p": float(_first(sampling.top_p, base.top_p, 1.0)),
     }
 
 
