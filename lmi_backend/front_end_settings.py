@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -14,6 +14,7 @@ from lmi_backend.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from dataclasses import Field
 
 
 BACKLOG: Final = 2048
@@ -69,8 +70,12 @@ class Flag(NamedTuple):
     """Whether `serve` has the option too; `frontend` has all."""
 
 
-def _set_by(flag: str, help: str, **more: Any) -> dict[str, Flag]:  # noqa: A002  argparse's word
-    return {_OPTION: Flag(flag, help, **more)}
+T = TypeVar("T")
+
+
+def _set_by(flag: str, default: T, help: str, **more: Any) -> T:  # noqa: A002  argparse's word
+    """Return a field that an option sets."""
+    return field(default=default, metadata={_OPTION: Flag(flag, help, **more)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,141 +92,102 @@ class Settings:
     """Models without which the server is not ready."""
     api_key: str = field(default="", repr=False)
     """One key, itself."""
-    triton_url: str = field(
-        default="http://127.0.0.1:8000",
-        metadata=_set_by(
-            "--triton-url",
-            "Triton's HTTP port, to which V2 paths are passed (default %(default)s)",
-            metavar="URL",
-            is_shared=False,
-        ),
+    triton_url: str = _set_by(
+        "--triton-url",
+        "http://127.0.0.1:8000",
+        "Triton's HTTP port, to which V2 paths are passed (default %(default)s)",
+        metavar="URL",
+        is_shared=False,
     )
-    metrics_url: str = field(
-        default="http://127.0.0.1:8002/metrics",
-        metadata=_set_by(
-            "--metrics-url",
-            "Triton's metrics, which /metrics shows too (default %(default)s)",
-            metavar="URL",
-            is_shared=False,
-        ),
+    metrics_url: str = _set_by(
+        "--metrics-url",
+        "http://127.0.0.1:8002/metrics",
+        "Triton's metrics, which /metrics shows too (default %(default)s)",
+        metavar="URL",
+        is_shared=False,
     )
-    host: str = field(
-        default="127.0.0.1",
-        metadata=_set_by(
-            "--host",
-            "address to listen on; default: LMI_BACKEND_HOST, which images set to 0.0.0.0, or "
-            "127.0.0.1",
-            variable="LMI_BACKEND_HOST",
-        ),
+    host: str = _set_by(
+        "--host",
+        "127.0.0.1",
+        "address to listen on; default: LMI_BACKEND_HOST, which images set to 0.0.0.0, or "
+        "127.0.0.1",
+        variable="LMI_BACKEND_HOST",
     )
-    port: int = field(
-        default=PORT,
-        metadata=_set_by(
-            "--port",
-            f"default: SAGEMAKER_BIND_TO_PORT, or {PORT}, LMI's and SageMaker's",
-            variable="SAGEMAKER_BIND_TO_PORT",
-        ),
+    port: int = _set_by(
+        "--port",
+        PORT,
+        f"default: SAGEMAKER_BIND_TO_PORT, or {PORT}, LMI's and SageMaker's",
+        variable="SAGEMAKER_BIND_TO_PORT",
     )
-    processes: int = field(
-        default=1,
-        metadata=_set_by(
-            "--frontend-processes",
-            "processes that share the port (default %(default)s)",
-            metavar="N",
-        ),
+    processes: int = _set_by(
+        "--frontend-processes",
+        1,
+        "processes that share the port (default %(default)s)",
+        metavar="N",
     )
     place: int = 0
     """Number of this one among these processes, from 0."""
-    api_keys: Path | None = field(
-        default=None,
-        metadata=_set_by(
-            "--api-keys",
-            "keys of clients, one a line (`lmi-backend api-key NAME` makes one); read again when "
-            "changed. LMI_API_KEY holds a single key. Default: no key is needed",
-            metavar="FILE",
-        ),
+    api_keys: Path | None = _set_by(
+        "--api-keys",
+        None,
+        "keys of clients, one a line (`lmi-backend api-key NAME` makes one); read again when "
+        "changed. LMI_API_KEY holds a single key. Default: no key is needed",
+        metavar="FILE",
     )
-    tls_certificate: Path | None = field(
-        default=None,
-        metadata=_set_by(
-            "--tls-certificate",
-            "speak HTTPS only, with these certificates (PEM, the server's own first). They and "
-            "their key are read again when the files change, within a few seconds. Default: plain "
-            "HTTP",
-            metavar="FILE",
-        ),
+    tls_certificate: Path | None = _set_by(
+        "--tls-certificate",
+        None,
+        "speak HTTPS only, with these certificates (PEM, the server's own first). They and "
+        "their key are read again when the files change, within a few seconds. Default: plain "
+        "HTTP",
+        metavar="FILE",
     )
-    tls_key: Path | None = field(
-        default=None,
-        metadata=_set_by(
-            "--tls-key", "its private key (PEM, without a passphrase)", metavar="FILE"
-        ),
+    tls_key: Path | None = _set_by(
+        "--tls-key", None, "its private key (PEM, without a passphrase)", metavar="FILE"
     )
-    origins: tuple[str, ...] = field(
-        default=(),
-        metadata=_set_by(
-            "--allowed-origins",
-            "sites whose pages may send requests, as https://host; * for all. Default: this one",
-            metavar="A,B",
-        ),
+    origins: tuple[str, ...] = _set_by(
+        "--allowed-origins",
+        (),
+        "sites whose pages may send requests, as https://host; * for all. Default: this one",
+        metavar="A,B",
     )
-    hosts: tuple[str, ...] = field(
-        default=(),
-        metadata=_set_by(
-            "--allowed-hosts",
-            "names of this server, in addition to its addresses, localhost and --host; * for all. "
-            "Requests with another Host header get 403. (Without --api-keys on a public address: "
-            "only for the page and operators' paths.)",
-            metavar="A,B",
-        ),
+    hosts: tuple[str, ...] = _set_by(
+        "--allowed-hosts",
+        (),
+        "names of this server, in addition to its addresses, localhost and --host; * for all. "
+        "Requests with another Host header get 403. (Without --api-keys on a public address: "
+        "only for the page and operators' paths.)",
+        metavar="A,B",
     )
-    max_body: int = field(
-        default=64 << 20,
-        metadata=_set_by("--max-body", "of a request (default %(default)s)", metavar="BYTES"),
+    max_body: int = _set_by(
+        "--max-body", 64 << 20, "of a request (default %(default)s)", metavar="BYTES"
     )
-    client_seconds: float = field(
-        default=60.0,
-        metadata=_set_by(
-            "--client-timeout",
-            "time a client may take to send its headers, to send its body, and to take, or only "
-            "acknowledge, what it is sent (default %(default)s)",
-            metavar="SECONDS",
-        ),
+    client_seconds: float = _set_by(
+        "--client-timeout",
+        60.0,
+        "time a client may take to send its headers, to send its body, and to take, or only "
+        "acknowledge, what it is sent (default %(default)s)",
+        metavar="SECONDS",
     )
-    keep_alive_seconds: float = field(
-        default=65.0,
-        metadata=_set_by(
-            "--keep-alive",
-            "time between two requests of a connection (default %(default)s). It must be longer "
-            "than that of the load balancer, which must close first; AWS has 60",
-            metavar="SECONDS",
-        ),
+    keep_alive_seconds: float = _set_by(
+        "--keep-alive",
+        65.0,
+        "time between two requests of a connection (default %(default)s). It must be longer "
+        "than that of the load balancer, which must close first; AWS has 60",
+        metavar="SECONDS",
     )
-    has_page: bool = field(default=True, metadata=_set_by("--no-page", "nothing for browsers at /"))
-    logs_access: bool = field(
-        default=True, metadata=_set_by("--no-access-log", "no line for each request")
-    )
-    is_verbose: bool = field(
-        default=False,
-        metadata=_set_by("--verbose", "log each GET too; default: failed ones", is_shared=False),
+    has_page: bool = _set_by("--no-page", True, "nothing for browsers at /")
+    logs_access: bool = _set_by("--no-access-log", True, "no line for each request")
+    is_verbose: bool = _set_by(
+        "--verbose", False, "log each GET too; default: failed ones", is_shared=False
     )
 
 
-class SettingField(NamedTuple):
-    """A field of `Settings` that an option sets."""
-
-    name: str
-    kind: str
-    """Type of the field, as it is written."""
-    default: object
-    option: Flag
-
-
-def options() -> Iterator[SettingField]:
-    """Yield what options set, in the order in which help lists them."""
+def options() -> Iterator[tuple[Field[Any], Flag]]:
+    """Yield the fields that options set, and these, in the order in which help lists them."""
     for each in fields(Settings):
         if option := each.metadata.get(_OPTION):
-            yield SettingField(each.name, str(each.type), each.default, option)
+            yield each, option
 
 
 def encode(settings: Settings) -> str:

@@ -24,8 +24,9 @@ from lmi_backend.supervisor.stop import StopSignals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from dataclasses import Field
 
-    from lmi_backend.front_end_settings import SettingField
+    from lmi_backend.front_end_settings import Flag
 
 _LIBRARIES: Final = ("uvicorn", "uvloop", "httptools", "aiohttp", "backports.zstd")
 _DRAIN_SECONDS: Final = 35.0
@@ -59,14 +60,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def add_front_end_arguments(parser: argparse.ArgumentParser, *, is_alone: bool = False) -> None:
     """Add the options that set a front end's settings; `is_alone`: no `serve` sets the others."""
     group = parser.add_argument_group("the front end")
-    for each in options():
-        if each.option.is_shared or is_alone:
-            _add(group, each)
+    for setting, option in options():
+        if option.is_shared or is_alone:
+            _add(group, setting, option)
 
 
-def _add(group: argparse._ArgumentGroup, setting: SettingField) -> None:
-    option, default = setting.option, setting.default
-    if setting.kind == "bool":
+def _add(group: argparse._ArgumentGroup, setting: Field[Any], option: Flag) -> None:
+    default, kind = setting.default, str(setting.type)
+    if kind == "bool":
         group.add_argument(
             option.flag, dest=setting.name, action=f"store_{not default}".lower(), help=option.help
         )
@@ -74,7 +75,7 @@ def _add(group: argparse._ArgumentGroup, setting: SettingField) -> None:
     group.add_argument(
         option.flag,
         dest=setting.name,
-        type=_FIELDS.get(setting.name) or _KINDS[setting.kind],
+        type=_FIELDS.get(setting.name) or _KINDS[kind],
         default=os.environ.get(option.variable) or default,
         metavar=option.metavar or None,
         help=option.help,
@@ -83,7 +84,7 @@ def _add(group: argparse._ArgumentGroup, setting: SettingField) -> None:
 
 def settings_of(arguments: argparse.Namespace, **more: Any) -> Settings:
     given = vars(arguments)
-    set_by_options = {each.name: given[each.name] for each in options() if each.name in given}
+    set_by_options = {each.name: given[each.name] for each, _ in options() if each.name in given}
     api_key = os.environ.get(KEY_VARIABLE, "")
     return Settings(**set_by_options | {"api_key": api_key} | more)
 

@@ -94,16 +94,16 @@ def test_a_process_is_started_with_all_that_options_set(tmp_path: Path) -> None:
         "tuple[str, ...]": "https://b,*",
     }
     words = []
-    for each in options():
-        words.append(each.option.flag)
-        words += [values[each.kind]] if each.kind != "bool" else []
+    for each, option in options():
+        words.append(option.flag)
+        words += [values[str(each.type)]] if each.type != "bool" else []
     parser = argparse.ArgumentParser()
     add_front_end_arguments(parser, is_alone=True)
     more = {"base": tmp_path, "control_headers": {"key": "k"}, "awaited": {"a model": ("lmi",)}}
     settings = settings_of(parser.parse_args(words), **more)
     assert decode(encode(settings)) == settings
-    for each in options():
-        assert getattr(settings, each.name) != each.default, each.option.flag
+    for each, option in options():
+        assert getattr(settings, each.name) != each.default, option.flag
     assert settings.tls_key == Path("a/file").absolute(), "serve may run in another folder"
     assert "control_headers" not in repr(settings), "a key is not to be logged"
 
