@@ -12,6 +12,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Final, Generic, Literal, TypeVar
 
 T = TypeVar("T")
+Number = TypeVar("Number", int, float)
 
 _MOST_TOKENS = 1 << 40
 _LARGEST = (1 << 53) - 1
@@ -172,19 +173,30 @@ WHOLE_ITEMS: Kind[list[int]] = Kind(
 
 def whole(minimum: int, maximum: int | None = None) -> Kind[int]:
     """Whole numbers within bounds."""
-    top = "" if maximum is None else f" to {maximum}"
-    accepted = f"a whole number, {minimum}{top or ' or more'}"
+    return _within(int, "a whole number", minimum, maximum, _LARGEST)
 
-    def parse(text: str) -> int:
+
+def number(minimum: float, maximum: float | None = None) -> Kind[float]:
+    """Finite numbers within bounds."""
+    return _within(float, "a number", minimum, maximum, sys.float_info.max)
+
+
+def _within(
+    read: type[Number], what: str, minimum: Number, maximum: Number | None, largest: Number
+) -> Kind[Number]:
+    most = largest if maximum is None else maximum
+
+    def parse(text: str) -> Number:
         try:
-            value = int(text)
+            value = read(text)
         except ValueError:
-            raise ValueError("is not a whole number") from None
-        if not minimum <= value <= (_LARGEST if maximum is None else maximum):
+            raise ValueError(f"is not {what}") from None
+        if not minimum <= value <= most:
             raise ValueError("is out of range")
         return value
 
-    return Kind("int", parse, accepted, 0)
+    bounds = f"{minimum} or more" if maximum is None else f"{minimum} to {maximum}"
+    return Kind(read.__name__, parse, f"{what}, {bounds}", read())
 
 
 def tokens() -> Kind[int]:
@@ -204,24 +216,6 @@ def tokens() -> Kind[int]:
         return int(value)
 
     return Kind("tokens", parse, "a whole number, 1 or more, also as 32k or 32K, or auto", 0)
-
-
-def number(minimum: float, maximum: float | None = None) -> Kind[float]:
-    """Finite numbers within bounds."""
-    top = "" if maximum is None else f" to {maximum:g}"
-    accepted = f"a number, {minimum:g}{top or ' or more'}"
-
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            raise ValueError("is not a number") from None
-        highest = sys.float_info.max if maximum is None else maximum
-        if not minimum <= value <= highest:
-            raise ValueError("is out of range")
-        return value
-
-    return Kind("float", parse, accepted, 0.0)
 
 
 def auto_or(inner: Kind[T]) -> Kind[T | Literal["auto"]]:
