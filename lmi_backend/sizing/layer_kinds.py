@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -18,16 +17,6 @@ BOTH_MIXERS: Final = frozenset({"falcon_h1"})
 _LETTERS: Final = {"*": "attention", "M": "mamba", "E": "moe", "-": "mlp"}
 _WITHOUT_MIXER: Final = frozenset({"moe", "mlp"})
 _LISTS: Final = ("layers_block_type", "layer_types", "hybrid_override_pattern")
-
-
-@dataclass(frozen=True)
-class LayerKinds:
-    """The numbers of the layers of each kind; a layer may be of several."""
-
-    attention: tuple[int, ...]
-    states: tuple[int, ...]
-    dense: tuple[int, ...]
-    experts: tuple[int, ...]
 
 
 def named_kinds(config: ConfigFields, num_layers: int) -> Sequence[str] | None:
@@ -153,12 +142,6 @@ def _with_experts(config: ConfigFields, num_layers: int) -> tuple[int, ...]:
         end = last + 1
     offset = config.number("expert_layer_offset", default=period - 1, least=0)
     return tuple(range(first, end))[offset % period :: period]
-
-
-def layer_kinds(config: ConfigFields, num_layers: int, experts: int) -> LayerKinds:
-    attention, states = mixers(config, num_layers)
-    dense, with_experts = feed_forwards(config, num_layers, experts)
-    return LayerKinds(attention, states, dense, with_experts)
 
 
 T5: Final = frozenset({"t5", "mt5", "umt5"})

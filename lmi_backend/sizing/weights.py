@@ -15,7 +15,7 @@ from lmi_backend.sizing.kv_layers import (
     read_delta_shape,
     read_mamba_shape,
 )
-from lmi_backend.sizing.layer_kinds import LayerKinds, layer_kinds, named_kinds
+from lmi_backend.sizing.layer_kinds import feed_forwards, mixers, named_kinds
 from lmi_backend.sizing.quantization import (
     DTYPE_BYTES,
     MXFP4_BITS,
@@ -163,15 +163,14 @@ class Part:
     """Those of them that make keys and values: no more devices than KV heads share them."""
 
 
-def _mixer_parts(
-    config: ConfigFields, shape: Shape, cache: CachedLayers, kinds: LayerKinds
-) -> Iterator[Part]:
+def _mixer_parts(config: ConfigFields, shape: Shape, cache: CachedLayers) -> Iterator[Part]:
     """Yield what mixes the tokens of a layer."""
     encoders = encoder_layers(config, shape)
     # A decoder that sees an encoder's output has a second, crossed attention.
     crossed = shape.num_layers - encoders if shape.is_encoder_decoder else 0
     names = ("self_attn", "self_attn.q_proj", "mixer.q_proj", "attn.wq_a")
-    attention, wide = kinds.attention, _wide_layers(config, shape, cache)
+    attention, states = mixers(config, shape.num_layers)
+    wide = _wide_layers(config, shape, cache)
     narrow = tuple(at for at in attention if at not in wide)
     copies = _copies(config)
     each = float(copies * attention_parameters(config, shape, cache))
@@ -193,8 +192,8 @@ def _mixer_parts(
     state = _state_layer(config, shape)
     yield Part(
         modules=("linear_attn.out_proj", "linear_attn", "mixer.in_proj", "mamba", "conv.in_proj"),
-        layers=kinds.states,
-        parameters=len(kinds.states) * state,
+        layers=states,
+        parameters=len(states) * state,
     )
 
 
@@ -211,27 +210,27 @@ def _wide_layers(config: ConfigFields, shape: Shape, cache: CachedLayers) -> tup
 
 
 def _mlp_parts(
-    config: ConfigFields, shape: Shape, cache: CachedLayers, kinds: LayerKinds
+    config: ConfigFields, shape: Shape, dense: tuple[int, ...], experts: tuple[int, ...]
 ) -> Iterator[Part]:
-    """Yield what a layer has for each token alone."""
+    """Yield what a layer has for each token alone: one MLP, or experts."""
     mlp = float(_mlp(config, shape, shape.intermediate_size))
     shared = config.number("num_kv_shared_layers", default=0, least=0)
     doubled = shared if config.get("use_double_wide_mlp") is True else 0
     names = ("mlp.gate_proj", "mlp.down_proj", "mixer.down_proj", "feed_forward.w1", "mlp")
     copies = _copies(config)
-    dense = kinds.dense if copies == 1 else tuple(range(shape.num_layers))
+    written = dense if copies == 1 else tuple(range(shape.num_layers))
     mlp *= copies
-    yield Part(modules=names, layers=dense, parameters=(len(dense) + doubled) * mlp)
+    yield Part(modules=names, layers=written, parameters=(len(written) + doubled) * mlp)
     # Nemotron's experts see a narrower vector, which two matrices make and take back.
     latent = config.number("moe_latent_size", "routed_expert_hidden_size", default=0)
     hidden = latent or shape.hidden_size
     expert = _mlp(config, shape, shape.expert_intermediate_size) * hidden // shape.hidden_size
-    count = len(kinds.experts)
+    count = len(experts)
     # Gemma's layers have both, side by side.
-    is_beside = bool(set(kinds.dense) & set(kinds.experts))
+    is_beside = bool(set(dense) & set(experts))
     yield Part(
         modules=_BESIDE_MLP if is_beside else _EXPERTS,
-        layers=kinds.experts,
+        layers=experts,
         parameters=count * shape.num_experts * expert,
         is_expert=True,
     )
@@ -242,7 +241,7 @@ def _mlp_parts(
             "mixer.shared_experts.down_proj", "mlp.shared_experts", "mlp.shared_expert",
             "ffn.shared_experts.w2",
         ),
-        layers=kinds.experts,
+        layers=experts,
         parameters=count * joined,
         whole=count * 2 * latent * shape.hidden_size,
     )  # fmt: skip
@@ -370,7 +369,7 @@ def computed_weights(config: ConfigFields, shape: Shape, cache: CachedLayers) ->
     Embeddings and encoders are never quantised, a head only where the file names it. MXFP4
     quantises the experts only.
     """
-    kinds = layer_kinds(config, shape.num_layers, shape.num_experts)
+    dense, with_experts = feed_forwards(config, shape.num_layers, shape.num_experts)
     plain = float(DTYPE_BYTES.get(shape.dtype, 2) * 8)
     quantization = quantization_config(config)
     bits = quantised_bits(quantization, shape.quantization) or plain
@@ -378,7 +377,7 @@ def computed_weights(config: ConfigFields, shape: Shape, cache: CachedLayers) ->
     has_4_bit_experts = config.get("expert_dtype") == "fp4"
     # Never quantised: norms, and what chooses experts.
     whole = plain * (
-        len(kinds.experts) * shape.hidden_size * shape.num_experts
+        len(with_experts) * shape.hidden_size * shape.num_experts
         + (2 * shape.num_layers + 1) * shape.hidden_size
         + compressing_parameters(config, shape, cache)
     )
@@ -387,7 +386,7 @@ def computed_weights(config: ConfigFields, shape: Shape, cache: CachedLayers) ->
         head = bits if quantization.get("lm_head") is True else modules.head
         total += shape.vocab_size * shape.hidden_size * head
     experts = keys = 0.0
-    parts = (*_mixer_parts(config, shape, cache, kinds), *_mlp_parts(config, shape, cache, kinds))
+    parts = (*_mixer_parts(config, shape, cache), *_mlp_parts(config, shape, dense, with_experts))
     for part in (part for part in parts if part.layers):
         each = modules.average(part.modules, part.layers)
         if shape.quantization == "mxfp4" and not part.is_expert:
