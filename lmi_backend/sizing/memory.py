@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.printable import GIB
 from lmi_backend.sizing.kv_layout import KvLayout, cache_sizes, compressed_layout, kv_layout
-from lmi_backend.sizing.quantization import DTYPE_BYTES, MXFP4_BITS
+from lmi_backend.sizing.quantization import MXFP4_BITS
 from lmi_backend.sizing.step import (
     GRAPHS_DEDUCTED,
     HOPPER,
@@ -48,12 +48,9 @@ def stage_weights(
     whole on each, too: for ten million they take 2.5 GiB.
     """
     shape = facts.shape
-    matrix = float(shape.vocab_size * shape.hidden_size * DTYPE_BYTES.get(shape.dtype, 2))
-    matrices = matrix if shape.ties_embeddings else 2 * matrix
-    # Of tiny or oddly stored models the embeddings may seem larger than everything.
-    matrix *= min(1.0, facts.weights.total / matrices)
-    matrices = min(matrices, facts.weights.total)
-    layer = _layer_weights(facts, facts.weights.total - matrices, tensor, step) / shape.num_layers
+    matrix = facts.matrices if shape.ties_embeddings else facts.matrices / 2
+    whole = facts.weights.total - facts.matrices
+    layer = _layer_weights(facts, whole, tensor, step) / shape.num_layers
     sizes = [layers * layer for layers in stages]
     sizes[0] += matrix / tensor
     # A tied matrix is there once more if the head is on another device.

@@ -42,6 +42,14 @@ class ModelFacts:
     unknown_class: str = ""
     """config.json's model_type if its config class is not known here."""
 
+    @property
+    def matrices(self) -> int:
+        """Bytes of the embeddings and of the head, which is the same matrix where it is tied."""
+        shape = self.shape
+        matrix = shape.vocab_size * shape.hidden_size * DTYPE_BYTES.get(shape.dtype, _MODEL_BYTES)
+        # Of tiny or oddly stored models the embeddings may seem larger than everything.
+        return min(self.weights.total, matrix if shape.ties_embeddings else 2 * matrix)
+
 
 def read_model_facts(
     folder: Path, overrides: Mapping[str, object] | None = None
@@ -148,7 +156,7 @@ def draft_model(facts: ModelFacts, name: str, *, shares_embeddings: bool) -> Dra
     """
     weights: float = facts.weights.total
     if shares_embeddings and facts.weights.source == COMPUTED:
-        weights -= _matrices(facts)
+        weights -= facts.matrices
     return Draft(
         name=name,
         weight_bytes=int(weights * _scale(facts)),
@@ -169,7 +177,7 @@ def mtp_layers(facts: ModelFacts) -> Draft | None:
     count = shape.num_mtp_layers
     if not count:
         return None
-    layer = (facts.weights.total - _matrices(facts)) / shape.num_layers
+    layer = (facts.weights.total - facts.matrices) / shape.num_layers
     joined = 2 * shape.hidden_size**2 * DTYPE_BYTES.get(shape.dtype, _MODEL_BYTES)
     is_computed = facts.weights.source == COMPUTED
     return Draft(
@@ -189,12 +197,6 @@ def _step_values(facts: ModelFacts) -> int:
     attention = shape.head_dim * 2 * (shape.num_heads + shape.num_kv_heads)
     mlp = 3 * shape.intermediate_size if shape.has_dense_layers else 0
     return 3 * shape.hidden_size + max(attention, mlp)
-
-
-def _matrices(facts: ModelFacts) -> float:
-    shape = facts.shape
-    matrix = shape.vocab_size * shape.hidden_size * DTYPE_BYTES.get(shape.dtype, _MODEL_BYTES)
-    return min(facts.weights.total, matrix * (1 if shape.ties_embeddings else 2))
 
 
 def _scale(facts: ModelFacts) -> float:
