@@ -163,6 +163,11 @@ class EngineConfig:
     """Whether the engine makes answers cheaper than by its public ways."""
 
     @property
+    def copies(self) -> int:
+        """How many of the model there are in one worker, each on devices of its own."""
+        return int(self.arguments.get("data_parallel_size", 1))
+
+    @property
     def served_names(self) -> tuple[str, ...]:
         """What clients may call the model, besides its name in Triton's repository."""
         names = self.arguments.get("served_model_name") or DEFAULT_MODEL_NAME

@@ -125,10 +125,6 @@ def explain_ports(passthrough: Mapping[str, str], workers: int, report: Explanat
         )
 
 
-def copies(config: EngineConfig) -> int:
-    return int(config.arguments.get("data_parallel_size", 1))
-
-
 _ON = ("true", "1")
 _GPUS_ALONE: Final = {
     "enable_cumem_allocator": _ON,

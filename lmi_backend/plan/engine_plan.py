@@ -152,9 +152,8 @@ class EnginePlan:
 
     @property
     def worker_requests(self) -> int:
-        """Requests that run at once in one worker; `max_running` is each data-parallel copy's."""
-        copies: int = self.config.arguments.get("data_parallel_size", 1)
-        return self.limits.max_running * copies
+        """Requests that run at once in one worker; `max_running` is each copy's."""
+        return self.limits.max_running * self.config.copies
 
     @property
     def max_requests(self) -> int:

@@ -17,7 +17,7 @@ from lmi_backend.ipc.environment import (
     TOKEN_VARIABLE,
 )
 from lmi_backend.options.spec import implementations
-from lmi_backend.plan.arguments import TRANSFERS, copies
+from lmi_backend.plan.arguments import TRANSFERS
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _own_ports(
     implementation = implementations().get(plan.engine)
     if not index or implementation is None:
         return {}
-    offset = index * copies(plan.config) * plan.parallel.tensor_parallel_degree
+    offset = index * plan.config.copies * plan.parallel.tensor_parallel_degree
     has_peers = is_default and any(name in plan.config.passthrough for name in TRANSFERS)
     ports = {
         name: given.get(name, str(default) if has_peers else "0")
