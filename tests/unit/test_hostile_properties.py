@@ -11,13 +11,9 @@ from lmi_backend.cli.main import main
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.spec import SPECS
 from lmi_backend.options.table import KEYS, VARIABLES
+from tests.support.records.plans import CONFIG
 
 COUNT = 120
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
-    "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 256,
-    "max_position_embeddings": 128,
-}  # fmt: skip
 LONG = "a" * 300
 # What a name, a number, a list, JSON, a path, a template or a command line may be mistaken for.
 WORDS = """
@@ -40,16 +36,22 @@ ENVIRONMENT = sorted(
 
 
 @pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    return tmp_path
+
+
+@pytest.fixture
 def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str]]:
     """Run a command on a folder with these properties; what was answered has the usual form."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.delenv("PYTHON_EXECUTABLE", raising=False)
 
     def answer(properties: str, command: str = "check", *more: str) -> tuple[int, str]:
-        (tmp_path / "serving.properties").write_text(properties, encoding="utf-8")
-        status = main([command, str(tmp_path), *more])
+        (folder / "serving.properties").write_text(properties, encoding="utf-8")
+        status = main([command, str(folder), *more])
         output = capsys.readouterr()
         text = output.out + output.err
         assert "Traceback" not in text, (properties[:500], text[-2000:])
@@ -107,11 +109,10 @@ def test_whatever_is_written_is_answered(
     ],
 )
 def test_what_is_too_much_is_cut(
-    properties: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    properties: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "serving.properties").write_text(properties, encoding="utf-8")
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    assert main(["check", str(tmp_path)]) == 2
+    (folder / "serving.properties").write_text(properties, encoding="utf-8")
+    assert main(["check", str(folder)]) == 2
     found = capsys.readouterr()
     assert message in found.out + found.err
     assert "Traceback" not in found.err
@@ -129,9 +130,8 @@ def test_what_is_too_much_is_cut(
     ],
 )
 def test_devices_are_looked_at_before_they_are_divided(
-    lines: str, message: str, run: Callable[..., tuple[int, str]], tmp_path: Path
+    lines: str, message: str, run: Callable[..., tuple[int, str]]
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     assert message in run(lines, "plan", "--gpus", "8", "--gpu-memory", "80GiB")[1]
 
 
@@ -150,9 +150,8 @@ def test_devices_are_looked_at_before_they_are_divided(
     ],
 )
 def test_a_remark_behind_a_value_is_named(
-    line: str, is_remark: bool, run: Callable[..., tuple[int, str]], tmp_path: Path
+    line: str, is_remark: bool, run: Callable[..., tuple[int, str]]
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     output = run(line)[1]
     assert ("has a remark at its end, which is a part of the value here" in output) == is_remark
 
@@ -161,10 +160,9 @@ def test_a_remark_behind_a_value_is_named(
     "size", ["80", "0GiB", "much", "9" * 400 + "GiB", "-1GiB", "80B", "80\x1bG"]
 )
 def test_a_size_without_its_unit_is_refused(
-    size: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    size: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    assert main(["plan", str(tmp_path), "--gpus", "1", f"--gpu-memory={size}"]) == 2
+    assert main(["plan", str(folder), "--gpus", "1", f"--gpu-memory={size}"]) == 2
     errors = capsys.readouterr().err
     assert "accepted: a number and a unit, such as 80GiB" in errors
     assert errors.count("\n") == 1
@@ -172,10 +170,7 @@ def test_a_size_without_its_unit_is_refused(
     assert len(errors) < 500
 
 
-def test_a_text_that_is_no_path_is_read_as_what_it_is(
-    run: Callable[..., tuple[int, str]], tmp_path: Path
-) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+def test_a_text_that_is_no_path_is_read_as_what_it_is(run: Callable[..., tuple[int, str]]) -> None:
     template = "{% for message in messages %}{{ message }}" + "x" * 300 + "{% endfor %}"
     assert run(f"option.chat_template={template}")[0] == 0
     for name in ("model_id", "lmcache_config_file", "adapter_roots", "pythonExecutable"):

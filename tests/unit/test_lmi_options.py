@@ -129,15 +129,7 @@ def samples(option: Option[object]) -> list[str]:
     words = [part.strip() for part in option.kind.accepted.split(",")]
     numbers = ("64", "8", "2", "1", "0.5", "4096", "1000000")
     texts = ("mpi", "legacy", *words, *numbers, "true", "false", '{"a": 1}', "A=1", "some/text")
-    return [text for text in texts if can_read(option, text)]
-
-
-def can_read(option: Option[object], text: str) -> bool:
-    try:
-        option.kind.parse(text)
-    except ValueError:
-        return False
-    return True
+    return [text for text in texts if option.can_read(text)]
 
 
 def outcome(engine: str, settings: dict[str, str], machine: Hardware, folder: Path) -> str:

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options import LmiOptions, resolve_options
-from lmi_backend.options.properties import parse_properties
+from lmi_backend.options import LmiOptions
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.plan.refusals import refuse_unserved
-from lmi_backend.sizing.model_facts import ModelFacts
-from tests.unit.sizing.test_model_facts import LLAMA_3_8B, facts_of
+from tests.support.records.facts import LLAMA_3_8B
+from tests.support.records.plans import options_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "migrating-from-lmi.md"
 EIGHT = Hardware(devices=tuple("01234567"), device_memory=80 << 30)
@@ -36,9 +35,8 @@ class Block:
 
     @property
     def options(self) -> LmiOptions:
-        if self.language == "properties":
-            return resolve_options(parse_properties(self.text), {}, folder=FOLDER)
-        return resolve_options([], self.environment, folder=FOLDER)
+        text = self.text if self.language == "properties" else ""
+        return options_of(text, self.environment, FOLDER)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -65,11 +63,6 @@ def blocks() -> Iterator[Block]:
 BLOCKS = [block for block in blocks() if block.language in ("properties", "dotenv")]
 
 
-@pytest.fixture(scope="module")
-def facts(tmp_path_factory: pytest.TempPathFactory) -> ModelFacts:
-    return facts_of(tmp_path_factory.mktemp("llama"), LLAMA_3_8B)
-
-
 def starts(plan: EnginePlan) -> str:
     try:
         refuse_unserved(plan)
@@ -81,9 +74,9 @@ def starts(plan: EnginePlan) -> str:
 @pytest.mark.parametrize(
     "block", BLOCKS, ids=[f"{block.heading}: {block.language}" for block in BLOCKS]
 )
-def test_a_block_becomes_what_the_page_says(block: Block, facts: ModelFacts) -> None:
+def test_a_block_becomes_what_the_page_says(block: Block) -> None:
     options = block.options
-    plan = make_plan(options, block.environment, EIGHT, facts)
+    plan = make_plan(options, block.environment, EIGHT, LLAMA_3_8B)
     assert (plan.engine, plan.parallel.mode, starts(plan)) == block.stated
     assert not [found for found in options.classifications if found.status.word == "refused"]
     asked = re.findall(r"(?i)tensor_parallel_degree=(\w+)", block.text)

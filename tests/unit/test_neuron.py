@@ -7,32 +7,28 @@ import pytest
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.registry import create_engine
 from lmi_backend.errors import ConfigurationError, OptionError
-from lmi_backend.options import resolve_options
-from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
-from lmi_backend.plan.planner import make_plan
 from lmi_backend.pool.command import CORES_VARIABLE, LaunchContext, worker_command
 from lmi_backend.sizing.model_facts import read_model_facts
+from tests.support.records.plans import plan_of
 from tests.support.run.places import TESTS
 
 MODEL = "option.model_id=org/m\n"
 TNX = f"option.rolling_batch=tnx\n{MODEL}"
 
 
-def plan_of(folder: Path, properties: str) -> EnginePlan:
-    lines, around = parse_properties(properties), {"PATH": "/bin:/usr/bin"}
-    options = resolve_options(lines, around, folder=folder)
+def planned(folder: Path, properties: str) -> EnginePlan:
     facts = read_model_facts(TESTS / "golden" / "ladder_one_device")
     assert facts
-    return make_plan(options, around, Hardware(host_memory=4 << 30), facts)
+    return plan_of(properties, Hardware(host_memory=4 << 30), facts, folder=folder)
 
 
 @pytest.mark.parametrize(
     "named", [TNX, f"option.entryPoint=djl_python.transformers_neuronx\n{MODEL}"]
 )
 def test_it_is_vllms(tmp_path: Path, named: str) -> None:
-    plan = plan_of(tmp_path, f"{named}option.n_positions=2048")
+    plan = planned(tmp_path, f"{named}option.n_positions=2048")
     assert (plan.engine, plan.parallel.mode) == ("vllm-neuron", "python")
     arguments = plan.config.arguments
     assert (arguments["max_model_len"], arguments["max_num_seqs"]) == (2048, 256)
@@ -48,12 +44,12 @@ def test_an_interpreter_without_the_plugin_is_refused() -> None:
 
 def test_an_interpreter_that_is_none_is_refused_by_its_option(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="pythonExecutable"):
-        plan_of(tmp_path, f"{TNX}option.pythonExecutable=/no/python")
+        planned(tmp_path, f"{TNX}option.pythonExecutable=/no/python")
 
 
 def test_each_worker_has_cores_of_its_own(tmp_path: Path) -> None:
     more = "option.tensor_parallel_degree=2\nnc.minWorkers=2\nnc.maxWorkers=2\nengine=MPI"
-    plan = plan_of(tmp_path, TNX + more)
+    plan = planned(tmp_path, TNX + more)
     assert (plan.parallel.mode, plan.parallel.workers) == ("python", 2)
     assert any("engine=MPI is ignored" in note for note in plan.notes)
     for index, cores in enumerate(("0-1", "2-3")):
@@ -67,11 +63,11 @@ def test_each_worker_has_cores_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["quantize=static_int8", "load_in_8bit=true"])
 def test_what_the_plugin_does_not_do_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(OptionError, match="vllm-neuron takes the quantisation of the checkpoint"):
-        plan_of(tmp_path, f"{TNX}option.{name}")
+        planned(tmp_path, f"{TNX}option.{name}")
 
 
 def test_sampling_on_the_device_is_asked_for_where_the_plugin_looks(tmp_path: Path) -> None:
     asked = f'{TNX}option.on_device_generation={{"top_k": 50}}'
-    plan = plan_of(tmp_path, asked)
+    plan = planned(tmp_path, asked)
     neuron = plan.config.arguments["additional_config"]["neuron_config"]
     assert neuron == {"on_device_sampling_config": {"top_k": 50}}

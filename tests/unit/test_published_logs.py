@@ -3,17 +3,16 @@
 import csv
 import functools
 import statistics
-from pathlib import Path
 
 import pytest
 
 from lmi_backend.errors import PlanError
-from lmi_backend.options import load_options
 from lmi_backend.plan.capacity import Capacity
 from lmi_backend.plan.engine_plan import Explanation
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.strategy import Strategy
 from lmi_backend.printable import GIB
+from tests.support.records.plans import options_of
 from tests.support.records.published_logs import (
     DATA,
     H100_GIB,
@@ -54,7 +53,7 @@ def estimated() -> list[Log]:
     return [each for each in older_logs() if not each.unknown]
 
 
-def planned(start: Log, folder: Path) -> Explanation:
+def planned(start: Log) -> Explanation:
     """Plan as it was started."""
     row = start.row
     words = {
@@ -66,9 +65,7 @@ def planned(start: Log, folder: Path) -> Explanation:
         "kv_cache_dtype": row["kv_cache_dtype"] or None,
     }
     lines = [f"option.{name}={value}\n" for name, value in words.items() if value]
-    properties = "".join(["engine=Python\noption.model_id=org/m\n", *lines])
-    (folder / "serving.properties").write_text(properties, encoding="utf-8")
-    options = load_options(folder, {})
+    options = options_of("".join(["engine=Python\noption.model_id=org/m\n", *lines]))
     devices = tuple(map(str, range(int(row["tp"]) * int(row.get("pp") or 1))))
     memory = int((number(row["device_gib"]) or H100_GIB) * GIB)
     hardware = Hardware(devices=devices, device_memory=memory, capability=start.step.capability)
@@ -89,19 +86,19 @@ def test_every_file_of_logs_is_planned() -> None:
     assert rows - len(starts()) < 45
 
 
-def lines_of(start: Log, folder: Path) -> list[str] | None:
+def lines_of(start: Log) -> list[str] | None:
     """Return the words of its plan; None where it is refused."""
     try:
-        made = planned(start, folder)
+        made = planned(start)
     except PlanError:
         return None
     return [*made.notes, *made.reasons]
 
 
-def test_what_ran_is_planned_and_what_did_not_start_is_not_promised(tmp_path: Path) -> None:
+def test_what_ran_is_planned_and_what_did_not_start_is_not_promised() -> None:
     assert sum(not went_well(start) for start in starts()) >= 3
     for start in starts():
-        lines = lines_of(start, tmp_path)
+        lines = lines_of(start)
         if went_well(start):
             assert lines is not None, label_of(start)
         else:

@@ -8,15 +8,18 @@ from pathlib import Path
 
 def interpreter(folder: Path, package: Path, version: str = "") -> str:
     """Return an interpreter that says where a package is, and that it imports a version of it."""
-    python = folder / "python"
-    python.write_text(
-        "#!/bin/sh\n"
+    return script(
+        folder / "python",
         f'case "$2" in *__version__*) [ "$3" = {package.name} ] && echo version {version};;\n'
-        f"*) echo '{json.dumps([str(package)])}';; esac\n",
-        encoding="utf-8",
+        f"*) echo '{json.dumps([str(package)])}';; esac",
     )
-    python.chmod(0o755)
-    return str(python)
+
+
+def script(path: Path, text: str) -> str:
+    """Write a program of the shell."""
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
 
 
 def with_version(package: Path, version: str) -> Path:

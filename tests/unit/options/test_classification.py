@@ -1,19 +1,17 @@
 """What becomes of keys that are in no table."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from lmi_backend.options import classification, resolve_options
-from lmi_backend.options.properties import parse_properties
+from lmi_backend.options import classification
 from lmi_backend.options.signature import Signature, recorded_signature
+from tests.support.records.plans import options_of
 
 
 def word_of(name: str, text: str, engine: str = "vllm") -> str:
     properties = f"option.model_id=org/m\noption.rolling_batch={engine}\noption.{name}={text}"
-    options = resolve_options(parse_properties(properties), {}, folder=Path("/m"))
-    return classification.classify_unknown(options, "")[name].word
+    return classification.classify_unknown(options_of(properties), "")[name].word
 
 
 @pytest.mark.parametrize(

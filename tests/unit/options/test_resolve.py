@@ -6,17 +6,11 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.errors import OptionError
-from lmi_backend.options import LmiOptions, examine_options, resolve_options
-from lmi_backend.options.properties import parse_properties
+from lmi_backend.options import examine_options
 from lmi_backend.options.resolve import argument_of
 from lmi_backend.options.signature import NO_FLAG, recorded_signature
 from lmi_backend.options.table import common, server, vllm
-
-HERE = Path("/models/m")
-
-
-def resolve(text: str = "", environment: Mapping[str, str] | None = None) -> LmiOptions:
-    return resolve_options(parse_properties(text), environment or {}, folder=HERE)
+from tests.support.records.plans import options_of as resolve
 
 
 @pytest.mark.parametrize(
@@ -135,8 +129,7 @@ def test_a_task_that_lmi_does_not_know_is_left_to_the_model(environment: Mapping
 
 @pytest.mark.parametrize(("value", "message"), [("2", "says the same"), ("4", "wins")])
 def test_a_variable_that_says_what_the_file_says_is_no_difference(value: str, message: str) -> None:
-    properties = parse_properties("option.tensor_parallel_degree=2")
-    options = resolve_options(properties, {"TENSOR_PARALLEL_DEGREE": value}, folder=Path())
+    options = resolve("option.tensor_parallel_degree=2", {"TENSOR_PARALLEL_DEGREE": value})
     expected = f"option.tensor_parallel_degree (serving.properties:1) {message}"
     assert options.classifications[-1].status.detail == expected
 
@@ -162,10 +155,6 @@ assert RECORD
 FLAGS = [name for name, each in RECORD.arguments.items() if each.flag != NO_FLAG]
 
 
-def resolve_flags(text: str, environment: Mapping[str, str] | None = None) -> LmiOptions:
-    return resolve_options(parse_properties(text), environment or {}, folder=Path("/models/m"))
-
-
 def test_a_whole_name_is_itself() -> None:
     assert [name for name in FLAGS if argument_of(name, RECORD) != name] == []
 
@@ -188,7 +177,7 @@ def test_a_name_is_what_the_command_line_makes_of_it(name: str, argument: str) -
 
 def test_it_sets_the_option_or_the_argument() -> None:
     text = "option.rolling_batch=vllm\noption.max_num_seq=7\n"
-    options = resolve_flags(
+    options = resolve(
         text, {"SM_VLLM_KV_CACHE_MEMORY": "7117934592", "OPTION_ENABLE_PROMPT_EMB": "true"}
     )
     assert options.values["option.kv_cache_memory_bytes"] == 7117934592
@@ -208,14 +197,14 @@ def test_it_sets_the_option_or_the_argument() -> None:
 )
 def test_what_is_not_clear_is_refused(line: str, problem: str) -> None:
     with pytest.raises(OptionError, match=problem.replace("{", r"\{")):
-        resolve_flags(f"option.rolling_batch=vllm\n{line}\n")
+        resolve(f"option.rolling_batch=vllm\n{line}\n")
 
 
 def test_a_dotted_variable_is_named_as_it_is_written() -> None:
     with pytest.raises(OptionError, match=r'as SM_VLLM_SPECULATIVE_CONFIG=\{"method": "mtp"\}'):
-        resolve_flags("option.rolling_batch=vllm\n", {"SM_VLLM_SPECULATIVE_CONFIG.METHOD": "mtp"})
+        resolve("option.rolling_batch=vllm\n", {"SM_VLLM_SPECULATIVE_CONFIG.METHOD": "mtp"})
 
 
 def test_another_engine_completes_nothing() -> None:
-    options = resolve_flags("option.rolling_batch=trtllm\noption.max_num_seq=7\n")
+    options = resolve("option.rolling_batch=trtllm\noption.max_num_seq=7\n")
     assert list(options.passthrough) == ["max_num_seq"]

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.errors import OptionError, PlanError
-from lmi_backend.options import LmiOptions, resolve_options
-from lmi_backend.options.properties import parse_properties
+from lmi_backend.options import LmiOptions
 from lmi_backend.options.releases import numbers
 from lmi_backend.options.signature import (
     NO_FLAG,
@@ -27,7 +26,8 @@ from lmi_backend.options.signature import (
 from lmi_backend.options.spec import implementations
 from lmi_backend.plan import plan_model
 from lmi_backend.plan.hardware import Hardware
-from tests.support.packages.installed_engine import interpreter, with_version
+from tests.support.packages.installed_engine import interpreter, script, with_version
+from tests.support.records.plans import options_of
 
 
 @pytest.mark.parametrize(
@@ -68,13 +68,6 @@ def _dist_info(site: Path, name: str, record: str | None) -> None:
     folder.mkdir()
     if record is not None:
         (folder / "RECORD").write_text(record)
-
-
-def _interpreter(tmp_path: Path, line: str) -> str:
-    path = tmp_path / "python"
-    path.write_text(f"#!/bin/sh\n{line}\n")
-    path.chmod(0o755)
-    return str(path)
 
 
 @pytest.mark.parametrize(
@@ -214,16 +207,16 @@ def test_no_interpreter(python):
 
 @pytest.mark.parametrize("line", ["exit 1", "true", "echo nonsense", "echo 5", "echo '[5]'"])
 def test_broken_interpreter(tmp_path, line):
-    assert installed_signature("vllm", _interpreter(tmp_path, line)) is None
+    assert installed_signature("vllm", script(tmp_path / "python", line)) is None
 
 
 def test_silent_interpreter(tmp_path, monkeypatch):
     monkeypatch.setattr("lmi_backend.options.signature._LOCATE_SECONDS", 0.2)
-    assert installed_signature("vllm", _interpreter(tmp_path, "exec sleep 30")) is None
+    assert installed_signature("vllm", script(tmp_path / "python", "exec sleep 30")) is None
 
 
 def test_talkative_interpreter(tmp_path, vllm):
-    python = _interpreter(tmp_path, f'echo welcome; echo \'["/nowhere", "{vllm}"]\'')
+    python = script(tmp_path / "python", f'echo welcome; echo \'["/nowhere", "{vllm}"]\'')
     assert "seed" in installed_signature("vllm", python).arguments
 
 
@@ -236,8 +229,7 @@ GPU = Hardware(devices=("0",), device_memory=80 << 30, host_memory=200 << 30)
 
 def options(release: str, *lines: str) -> LmiOptions:
     text = "\n".join(["option.rolling_batch=vllm", "option.model_id=org/m", *lines])
-    found = resolve_options(parse_properties(text), {}, folder=Path("/none"))
-    return replace(found, supposed_release=release)
+    return replace(options_of(text), supposed_release=release)
 
 
 def test_a_plan_for_a_supposed_release_says_so_and_judges_by_it() -> None:

@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.errors import OptionError
-from lmi_backend.options import LmiOptions, examine_options, resolve_options
+from lmi_backend.options import LmiOptions, examine_options
 from lmi_backend.options.classification import status_of
-from lmi_backend.options.properties import parse_properties
 from lmi_backend.options.resolve import argument_of
 from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.sources import ORIGIN, bare, flags, overriding, prefixed
 from lmi_backend.options.spec import Status, WrittenSetting
 from lmi_backend.options.table import common, server, vllm
 from lmi_backend.options.table.variables import SERVER_FLAGS
+from tests.support.records.plans import options_of
 
 
-def resolve(environment: Mapping[str, str]) -> LmiOptions:
-    return resolve_options([], environment, folder=Path("/models/m"))
+def resolve(environment: Mapping[str, str], text: str = "") -> LmiOptions:
+    return options_of(text, environment)
 
 
 @pytest.mark.parametrize(
@@ -117,12 +117,8 @@ def test_a_load_list_names_engine_and_devices_of_its_folder() -> None:
     assert list(overriding(environment, Path("/models/none"))) == []
 
 
-def resolve_image(environment: Mapping[str, str], text: str = "") -> LmiOptions:
-    return resolve_options(parse_properties(text), environment, folder=Path("/models/m"))
-
-
 def test_each_variable_is_a_flag_of_vllm() -> None:
-    options = resolve_image(
+    options = resolve(
         {
             "SM_VLLM_MODEL": "org/m",
             "SM_VLLM_TENSOR_PARALLEL_SIZE": "2",
@@ -146,9 +142,9 @@ def test_each_variable_is_a_flag_of_vllm() -> None:
 
 def test_they_are_weaker_than_lmis_and_stronger_than_bare_ones() -> None:
     both = {"SM_VLLM_MODEL": "org/image", "HF_MODEL_ID": "org/bare"}
-    assert resolve_image(both)[common.MODEL_ID] == "org/image"
-    assert resolve_image({**both, "OPTION_MODEL_ID": "org/lmi"})[common.MODEL_ID] == "org/lmi"
-    assert resolve_image(both, "option.model_id=org/file")[common.MODEL_ID] == "org/file"
+    assert resolve(both)[common.MODEL_ID] == "org/image"
+    assert resolve({**both, "OPTION_MODEL_ID": "org/lmi"})[common.MODEL_ID] == "org/lmi"
+    assert resolve(both, "option.model_id=org/file")[common.MODEL_ID] == "org/file"
 
 
 def test_what_is_no_option_of_the_image_is_left() -> None:
@@ -164,7 +160,7 @@ def test_what_is_no_option_of_the_image_is_left() -> None:
 )
 def test_what_cannot_be_had_is_refused_by_its_name(variable: str, problem: str) -> None:
     with pytest.raises(OptionError, match=f"environment: {variable}=.*{problem}"):
-        resolve_image({variable: "some-value"})
+        resolve({variable: "some-value"})
 
 
 @pytest.mark.parametrize("name", sorted(SERVER_FLAGS))
@@ -236,5 +232,5 @@ def test_adapters_are_named_as_vllms_server_takes_them() -> None:
         '["a=/l/a", "b=/l/b"]',
         "a=/l/a,b = /l/b",
     ):
-        options = resolve_image({"SM_VLLM_LORA_MODULES": value, "SM_VLLM_ENABLE_LORA": "true"})
+        options = resolve({"SM_VLLM_LORA_MODULES": value, "SM_VLLM_ENABLE_LORA": "true"})
         assert options[vllm.LORA_MODULES] == {"a": "/l/a", "b": "/l/b"}

@@ -97,15 +97,7 @@ def _is_there(name: str, value: str | None, arguments: set[str]) -> bool:
     rows = KEYS.get(f"option.{name}", [])
     if value is None or not rows:
         return bool(rows) or name in arguments
-    return any(row.status == "mapped" and _reads(row, value) for row in rows)
-
-
-def _reads(row: Option[object], value: str) -> bool:
-    try:
-        row.kind.parse(value.rstrip("."))
-    except ValueError:
-        return False
-    return True
+    return any(row.status == "mapped" and row.can_read(value.rstrip(".")) for row in rows)
 
 
 def test_a_flag_that_a_reason_names_is_one_of_serve() -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.packages.installed_engine import script
+
 
 @pytest.fixture
 def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
@@ -14,9 +16,7 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     def write(rows: list[str], listed: str = "", xml: str = "") -> None:
         answers = {"-L": listed, "-q": xml, f"--query-gpu={known}": "\\n".join([*rows, ""])}
         cases = [f"{query}) printf '{answer}';;" for query, answer in answers.items()]
-        tool = tmp_path / "nvidia-smi"
-        tool.write_text('#!/bin/sh\ncase "$1" in\n' + "\n".join(cases) + "\n*) exit 2;;\nesac\n")
-        tool.chmod(0o755)
+        script(tmp_path / "nvidia-smi", "\n".join(['case "$1" in', *cases, "*) exit 2;;", "esac"]))
         monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
     return write

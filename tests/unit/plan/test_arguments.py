@@ -7,17 +7,15 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import OptionError, PlanError
-from lmi_backend.options import resolve_options
-from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan.arguments import engine_arguments, explain_ports, passed_on
 from lmi_backend.plan.engine_plan import Degrees, Explanation
 from lmi_backend.plan.hardware import Hardware
 from tests.support.packages.queried_engine import queried_release
+from tests.support.records.plans import options_of
 
 
 def arguments(text: str) -> dict[str, Any]:
-    options = resolve_options(parse_properties(text), {}, folder=Path("/models/m"))
-    made = engine_arguments(options, Degrees(2, 1), 8, Explanation())
+    made = engine_arguments(options_of(text), Degrees(2, 1), 8, Explanation())
     sizes = ("tensor_parallel_size", "pipeline_parallel_size")
     return {name: value for name, value in made.items() if name not in sizes}
 
@@ -107,8 +105,7 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def passed(python: str, *lines: str) -> tuple[dict[str, str], dict[str, object]]:
     text = "\n".join(["option.rolling_batch=vllm", *lines])
-    options = resolve_options(parse_properties(text), {}, folder=Path("/none"))
-    return passed_on(options, python, Hardware(), Explanation())
+    return passed_on(options_of(text), python, Hardware(), Explanation())
 
 
 def test_arguments_of_the_engine_are_texts_and_those_of_its_server_values(python: str) -> None:
@@ -172,9 +169,8 @@ def test_what_only_a_newer_release_may_have_is_told() -> None:
     """Where no engine is installed that could be asked, as on a laptop."""
     environment = {"SM_VLLM_NONSENSE": "1", "SM_VLLM_RESPONSE_ROLE": "bot"}
     text = "option.rolling_batch=vllm\noption.model_id=org/m\noption.bananas=3"
-    options = resolve_options(parse_properties(text), environment, folder=Path("/none"))
     explanation = Explanation()
-    passed_on(options, "", Hardware(), explanation)
+    passed_on(options_of(text, environment), "", Hardware(), explanation)
     assert len(explanation.notes) == 2
     for note, name in zip(
         sorted(explanation.notes), ("SM_VLLM_NONSENSE=1", "option.bananas=3"), strict=True

@@ -1,14 +1,11 @@
 """What options, device and release say of a step and of its memory."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lmi_backend.errors import PlanError
-from lmi_backend.options import load_options, resolve_options
-from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.capacity import Capacity, describe
 from lmi_backend.plan.hardware import Hardware
@@ -17,19 +14,16 @@ from lmi_backend.printable import GIB
 from lmi_backend.sizing.kv_layers import LocalAttention
 from lmi_backend.sizing.model_facts import ModelFacts
 from lmi_backend.sizing.step import NEWEST, Release
-from tests.support.records.facts import with_fields
-from tests.unit.sizing.test_memory import LLAMA_3_8B
+from tests.support.records.facts import LLAMA_3_8B, with_fields
+from tests.support.records.plans import options_of, plan_of
 
 # A token takes 128 KiB.
 SMALL_ON_CPU = with_fields(LLAMA_3_8B, total=2 * GIB, max_position_embeddings=2048)
 
 
-def capacity(
-    folder: Path, properties: str = "", release: Release = NEWEST, **hardware: int
-) -> Capacity:
-    (folder / "serving.properties").write_text(f"option.model_id=org/model\n{properties}")
+def capacity(properties: str = "", release: Release = NEWEST, **hardware: int) -> Capacity:
+    options = options_of(f"option.model_id=org/model\n{properties}")
     machine: dict[str, Any] = {"device_memory": 80 * GIB} | hardware
-    options = load_options(folder, {})
     return Capacity(options, Hardware(devices=("0",), **machine), LLAMA_3_8B, {}, 256, release)
 
 
@@ -48,9 +42,9 @@ def changed(made: Capacity, **fields: Any) -> Capacity:
     ],
 )
 def test_the_share_of_the_memory_is_the_releases(
-    properties: str, release: Release, share: float, tmp_path: Path
+    properties: str, release: Release, share: float
 ) -> None:
-    assert capacity(tmp_path, properties, release).utilization == share
+    assert capacity(properties, release).utilization == share
 
 
 @pytest.mark.parametrize(
@@ -63,9 +57,9 @@ def test_the_share_of_the_memory_is_the_releases(
     ],
 )
 def test_a_large_device_is_taken_for_a_hopper_unless_it_says(
-    hardware: dict[str, Any], capability: int, tmp_path: Path
+    hardware: dict[str, Any], capability: int
 ) -> None:
-    assert capacity(tmp_path, **hardware).step.capability == capability
+    assert capacity(**hardware).step.capability == capability
 
 
 @pytest.mark.parametrize(
@@ -78,16 +72,16 @@ def test_a_large_device_is_taken_for_a_hopper_unless_it_says(
     ],
 )
 def test_graphs_and_prefixes_are_the_engines(
-    properties: str, graphs: bool, prefixes: bool | None, tmp_path: Path
+    properties: str, graphs: bool, prefixes: bool | None
 ) -> None:
-    step = capacity(tmp_path, properties).step
+    step = capacity(properties).step
     assert (step.graphs, step.prefix_caching) == (graphs, prefixes)
 
 
 @pytest.mark.parametrize(("less", "could"), [(0, True), (1, False)])
-def test_it_may_fit_if_a_step_took_nothing(less: int, *, could: bool, tmp_path: Path) -> None:
+def test_it_may_fit_if_a_step_took_nothing(less: int, *, could: bool) -> None:
     """The weights and a sequence of the longest kind are certain; the rest is estimated."""
-    measured = capacity(tmp_path)
+    measured = capacity()
     estimate = replace(measured.estimate(1, 1), more=5)
     needed = 8192 // 16 * estimate.block_bytes
     tight = replace(estimate, kv_cache=needed - estimate.step - estimate.more - less)
@@ -98,10 +92,8 @@ def test_it_may_fit_if_a_step_took_nothing(less: int, *, could: bool, tmp_path: 
 
 
 @pytest.mark.parametrize(("less", "fits"), [(0, True), (1, False)])
-def test_it_fits_with_a_sequence_of_the_longest_kind(
-    less: int, *, fits: bool, tmp_path: Path
-) -> None:
-    measured = capacity(tmp_path)
+def test_it_fits_with_a_sequence_of_the_longest_kind(less: int, *, fits: bool) -> None:
+    measured = capacity()
     estimate = replace(measured.estimate(1, 1), less=7)
     needed = 8192 // 16 * estimate.block_bytes - less
     assert measured.fits(replace(estimate, kv_cache=needed)) is fits
@@ -109,19 +101,18 @@ def test_it_fits_with_a_sequence_of_the_longest_kind(
     assert measured.fits(replace(estimate, block_bytes=0, kv_cache=1 - less)) is fits
 
 
-def test_a_model_of_windows_alone_fits_for_any_length(tmp_path: Path) -> None:
+def test_a_model_of_windows_alone_fits_for_any_length() -> None:
 
     long = "option.max_model_len=1000000\n"
-    full = capacity(tmp_path, long, device_memory=24 * GIB)
+    full = capacity(long, device_memory=24 * GIB)
     windows = changed(full, facts=with_fields(LLAMA_3_8B, local=LocalAttention(32, 4096)))
     assert not full.fits(full.estimate(1, 1))
     assert windows.fits(windows.estimate(1, 1))
 
 
 def on_cpu(text: str, host: int, facts: ModelFacts = SMALL_ON_CPU) -> EnginePlan:
-    lines = parse_properties(f"option.model_id=org/m\noption.rolling_batch=disable\n{text}")
-    options = resolve_options(lines, {}, folder=Path("/models/m"))
-    return make_plan(options, {"PATH": "/bin"}, Hardware(host_memory=host), facts)
+    lines = f"option.model_id=org/m\noption.rolling_batch=disable\n{text}"
+    return plan_of(lines, Hardware(host_memory=host), facts)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +158,8 @@ def test_every_layer_of_transformers_has_a_block_of_its_own() -> None:
     assert plain.block_bytes == local.block_bytes
 
 
-def test_blocks_that_are_given_are_those_of_a_cpu_too(tmp_path: Path) -> None:
-    given = capacity(tmp_path, "option.num_gpu_blocks_override=704\n")
+def test_blocks_that_are_given_are_those_of_a_cpu_too() -> None:
+    given = capacity("option.num_gpu_blocks_override=704\n")
     found = changed(given, environment={"VLLM_CPU_KVCACHE_SPACE": "1"}).estimate_on_cpu(1, 1)
     assert found
     assert found.num_tokens == 704 * 128
@@ -181,53 +172,49 @@ def test_blocks_that_are_given_are_those_of_a_cpu_too(tmp_path: Path) -> None:
         ("option.num_gpu_blocks_override=1024\n", 2.0),
     ],
 )
-def test_a_cache_whose_size_is_given_has_it(properties: str, gib: float, tmp_path: Path) -> None:
-    found = capacity(tmp_path, properties).estimate(1, 1)
+def test_a_cache_whose_size_is_given_has_it(properties: str, gib: float) -> None:
+    found = capacity(properties).estimate(1, 1)
     assert found.kv_cache / GIB == gib
     assert found.token_range == (found.num_tokens, found.num_tokens)
 
 
-def test_no_more_is_kept_on_the_host_than_there_is(tmp_path: Path) -> None:
-    plain = capacity(tmp_path).estimate(1, 1)
-    found = capacity(tmp_path, "option.cpu_offload_gb=200\n").estimate(1, 1)
+def test_no_more_is_kept_on_the_host_than_there_is() -> None:
+    plain = capacity().estimate(1, 1)
+    found = capacity("option.cpu_offload_gb=200\n").estimate(1, 1)
     assert found.kv_cache == plain.kv_cache + plain.weights
 
 
-def test_an_engine_may_choose_the_longest_sequence(tmp_path: Path) -> None:
-    found = capacity(tmp_path, "option.max_model_len=auto\n", device_memory=20 * GIB)
+def test_an_engine_may_choose_the_longest_sequence() -> None:
+    found = capacity("option.max_model_len=auto\n", device_memory=20 * GIB)
     estimate = found.estimate(1, 1)
     assert found.fits(estimate)
     assert 0 < estimate.length == min(found.longest, estimate.longest)
 
 
 @pytest.mark.parametrize(("word", "share"), [("nvfp4", 9 / 32), ("fp8_e4m3", 0.5)])
-def test_a_cache_of_fewer_bits_holds_more(word: str, share: float, tmp_path: Path) -> None:
-    plain = capacity(tmp_path).estimate(1, 1)
-    found = capacity(tmp_path, f"option.kv_cache_dtype={word}\n").estimate(1, 1)
+def test_a_cache_of_fewer_bits_holds_more(word: str, share: float) -> None:
+    plain = capacity().estimate(1, 1)
+    found = capacity(f"option.kv_cache_dtype={word}\n").estimate(1, 1)
     assert found.block_bytes == pytest.approx(plain.block_bytes * share, rel=0.001)
 
 
-def test_sparse_attention_packs_its_cache_of_8_bits(tmp_path: Path) -> None:
-    asked = capacity(tmp_path, "option.kv_cache_dtype=fp8\n")
+def test_sparse_attention_packs_its_cache_of_8_bits() -> None:
+    asked = capacity("option.kv_cache_dtype=fp8\n")
     sparse = with_fields(LLAMA_3_8B, is_mla=True, values=576, index_bytes=132)
     dense = changed(asked, facts=with_fields(sparse, index_bytes=0)).estimate(1, 1)
     assert dense.block_bytes == 576 * 16 * 32
     assert changed(asked, facts=sparse).estimate(1, 1).block_bytes == (656 + 132) * 16 * 32
 
 
-def test_copies_have_the_experts_together(tmp_path: Path) -> None:
-    (tmp_path / "serving.properties").write_text(
-        "option.model_id=org/model\noption.data_parallel_size=8\n"
-    )
+def test_copies_have_the_experts_together() -> None:
     mixture = with_fields(LLAMA_3_8B, expert_share=0.9)
-    machine = Hardware(devices=("0",), device_memory=80 * GIB)
-    found = Capacity(load_options(tmp_path, {}), machine, mixture, {}, 256).estimate(1, 1)
-    plain = capacity(tmp_path).estimate(1, 1)
+    found = changed(capacity("option.data_parallel_size=8\n"), facts=mixture).estimate(1, 1)
+    plain = capacity().estimate(1, 1)
     assert found.weights == pytest.approx(plain.weights * (0.1 + 0.9 / 8), rel=0.02)
 
 
-def test_a_plan_names_what_it_does_not_count_and_a_range(tmp_path: Path) -> None:
-    found = capacity(tmp_path)
+def test_a_plan_names_what_it_does_not_count_and_a_range() -> None:
+    found = capacity()
     odd = changed(found, facts=replace(LLAMA_3_8B, unread=("memory_slots",)))
     description = describe(odd, odd.estimate(1, 1))
     assert any("not counted" in line and "memory_slots" in line for line in description)
@@ -246,13 +233,11 @@ def test_a_plan_names_what_it_does_not_count_and_a_range(tmp_path: Path) -> None
         ),
     ],
 )
-def test_ranks_share_the_context(
-    properties: str, tokens: int, devices: int, tmp_path: Path
-) -> None:
+def test_ranks_share_the_context(properties: str, tokens: int, devices: int) -> None:
     """For decoding they share a sequence's cache; for prefill they are further ranks."""
     split = "option.tensor_parallel_degree=2\n"
-    plain = capacity(tmp_path, split).estimate(2, 1)
-    asked = capacity(tmp_path, split + properties)
+    plain = capacity(split).estimate(2, 1)
+    asked = capacity(split + properties)
     found = asked.estimate(2, 1)
     assert found.num_blocks == plain.num_blocks
     assert found.num_tokens == pytest.approx(tokens * plain.num_tokens, rel=0.01)
@@ -272,13 +257,11 @@ def test_ranks_share_the_context(
         ('option.limit_mm_per_prompt={"image": 0, "video": 0}\n', False),
     ],
 )
-def test_encoders_that_are_left_out_take_nothing(
-    properties: str, has_encoder: bool, tmp_path: Path
-) -> None:
+def test_encoders_that_are_left_out_take_nothing(properties: str, has_encoder: bool) -> None:
     """As in three logs of a GB10, whose weights are smaller by those of the encoder."""
     facts = with_fields(LLAMA_3_8B, vision_parameters=GIB // 2)
-    found = changed(capacity(tmp_path, properties), facts=facts).estimate(1, 1)
-    without = capacity(tmp_path, properties).estimate(1, 1)
+    found = changed(capacity(properties), facts=facts).estimate(1, 1)
+    without = capacity(properties).estimate(1, 1)
     assert found.weights - without.weights == pytest.approx(0 if has_encoder else -GIB, abs=1)
     assert (found.less > without.less) == has_encoder
 
@@ -291,28 +274,26 @@ def test_encoders_that_are_left_out_take_nothing(
         ('{"image": 0, "video": 0, "audio": 0}', 0),
     ],
 )
-def test_an_encoder_is_left_out_where_nothing_is_for_it(
-    limits: str, left: int, tmp_path: Path
-) -> None:
+def test_an_encoder_is_left_out_where_nothing_is_for_it(limits: str, left: int) -> None:
     """Three parts of four are of images, and one is of sounds."""
     facts = with_fields(LLAMA_3_8B, vision_parameters=4 * GIB, sound_parameters=GIB)
-    asked = changed(capacity(tmp_path, f"option.limit_mm_per_prompt={limits}\n"), facts=facts)
-    without = capacity(tmp_path).estimate(1, 1)
+    asked = changed(capacity(f"option.limit_mm_per_prompt={limits}\n"), facts=facts)
+    without = capacity().estimate(1, 1)
     assert without.weights - asked.estimate(1, 1).weights == pytest.approx(
         (4 - left) * 2 * GIB, abs=1
     )
 
 
-def test_graphs_of_the_sizes_that_are_captured(tmp_path: Path) -> None:
-    every = capacity(tmp_path).estimate(1, 1).cuda_graphs
+def test_graphs_of_the_sizes_that_are_captured() -> None:
+    every = capacity().estimate(1, 1).cuda_graphs
     for text in ("option.cuda_graph_sizes=1,2,4\n", "option.cudagraph_capture_sizes=[1, 2, 4]\n"):
-        asked = capacity(tmp_path, text)
+        asked = capacity(text)
         assert asked.step.captured == (1, 2, 4)
         assert 0 < asked.estimate(1, 1).cuda_graphs < every / 2
 
 
-def test_stages_may_have_other_numbers_of_layers(tmp_path: Path) -> None:
-    asked = capacity(tmp_path)
+def test_stages_may_have_other_numbers_of_layers() -> None:
+    asked = capacity()
     even, uneven, other = (
         changed(asked, environment={"VLLM_PP_LAYER_PARTITION": text}).estimate(1, 2)
         for text in ("", "24,8", "3,4")

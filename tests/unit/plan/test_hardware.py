@@ -21,6 +21,7 @@ from lmi_backend.plan.hardware import (
     visible_gpus,
 )
 from lmi_backend.printable import GIB, MIB
+from tests.support.packages.installed_engine import script
 
 
 @pytest.mark.parametrize(
@@ -115,9 +116,7 @@ def test_a_machine_without_the_tool_has_no_gpus(
 def test_a_tool_without_a_driver_tells_of_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho NVIDIA-SMI has failed; exit 9\n")
-    tool.chmod(0o755)
+    script(tmp_path / "nvidia-smi", "echo NVIDIA-SMI has failed; exit 9")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert find_gpus() == []
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import PlanError
-from lmi_backend.options import resolve_options
-from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.prepare import plan_model
 from lmi_backend.printable import GIB
+from tests.support.packages.installed_engine import script
+from tests.support.records.plans import options_of
 from tests.support.run.places import LORA
 
 CONFIG = {
@@ -63,7 +63,7 @@ def model(tmp_path: Path) -> Path:
 
 def plan(folder: Path, *lines: str, reach: Any = "local", **around: str) -> EnginePlan:
     written = "\n".join((f"option.model_id={folder}", "option.rolling_batch=vllm", *lines))
-    options = resolve_options(parse_properties(written), {}, folder=folder.parent)
+    options = options_of(written, folder=folder.parent)
     return plan_model(options, around, hardware=Hardware(host_memory=8 * GIB), reach=reach)
 
 
@@ -267,9 +267,7 @@ def test_heads_may_be_shared_with_the_embedding(model: Path) -> None:
 
 
 def test_the_engines_library_judges_the_tokenizer(model: Path, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho 'Exception: no such merge' >&2\nexit 1\n", "utf-8")
-    python.chmod(0o755)
+    python = script(tmp_path / "python", "echo 'Exception: no such merge' >&2\nexit 1")
     with pytest.raises(PlanError, match=r"tokenizer.json.*no such merge"):
         plan(model, f"option.pythonExecutable={python}")
 

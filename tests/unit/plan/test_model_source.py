@@ -5,11 +5,9 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.errors import OptionError, PlanError
-from lmi_backend.options import LmiOptions, resolve_options
-from lmi_backend.options.properties import parse_properties
-from lmi_backend.plan.hardware import Hardware
+from lmi_backend.options import LmiOptions
 from lmi_backend.plan.model_source import find_adapters, find_model, missing_adapters
-from lmi_backend.plan.planner import make_plan
+from tests.support.records.plans import options_of, plan_of
 
 
 @pytest.mark.parametrize(
@@ -27,8 +25,7 @@ def test_a_handler_replaces_the_engine_where_there_is_no_model(
 ) -> None:
     """An asynchronous one may leave requests to the engine, if there can be one."""
     (tmp_path / "model.py").write_text(f"{definition} handle(inputs): ...\n", encoding="utf-8")
-    options = resolve_options(parse_properties(properties), {}, folder=tmp_path)
-    plan = make_plan(options, {"PATH": "/bin"}, Hardware(), None)
+    plan = plan_of(properties, folder=tmp_path)
     assert plan.engine == engine
     assert plan.config.custom_file == str(tmp_path / "model.py")
 
@@ -36,11 +33,10 @@ def test_a_handler_replaces_the_engine_where_there_is_no_model(
 def test_an_init_handler_needs_a_predict_handler(tmp_path: Path) -> None:
     load = "@init_handler\ndef load(folder): ...\n"
     (tmp_path / "model.py").write_text(load, encoding="utf-8")
-    options = resolve_options([], {}, folder=tmp_path)
     with pytest.raises(PlanError, match="init_handler, but no predict_handler"):
-        make_plan(options, {"PATH": "/bin"}, Hardware(), None)
+        plan_of(folder=tmp_path)
     (tmp_path / "model.py").write_text(f"{load}@predict_handler\ndef f(x, model): ...\n")
-    assert make_plan(options, {"PATH": "/bin"}, Hardware(), None).engine == "custom"
+    assert plan_of(folder=tmp_path).engine == "custom"
 
 
 def test_an_adapters_code_runs_where_the_model_has_none(tmp_path: Path) -> None:
@@ -48,18 +44,16 @@ def test_an_adapters_code_runs_where_the_model_has_none(tmp_path: Path) -> None:
     adapter.mkdir(parents=True)
     (adapter / "adapter_config.json").write_text("{}", encoding="utf-8")
     properties = "option.model_id=org/model\noption.enable_lora=true"
-    options = resolve_options(parse_properties(properties), {}, folder=tmp_path)
-    plan = make_plan(options, {"PATH": "/bin"}, Hardware(), None)
-    assert not plan.config.runs_code
+    assert not plan_of(properties, folder=tmp_path).config.runs_code
     (adapter / "model.py").write_text("", encoding="utf-8")
-    plan = make_plan(options, {"PATH": "/bin"}, Hardware(), None)
+    plan = plan_of(properties, folder=tmp_path)
     assert plan.config.runs_code
     assert plan.config.custom_file == ""
     assert "code of the model's adapters is run: one" in plan.reasons
 
 
 def options(folder: Path, text: str = "") -> LmiOptions:
-    return resolve_options(parse_properties(text), {}, folder=folder)
+    return options_of(text, folder=folder)
 
 
 @pytest.mark.parametrize(

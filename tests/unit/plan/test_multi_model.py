@@ -6,14 +6,14 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options import LmiOptions, resolve_options
-from lmi_backend.options.properties import parse_properties
+from lmi_backend.options import LmiOptions
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.engine_plan import Launch, Parallel
 from lmi_backend.plan.hardware import Allocation, Gpu, Hardware
@@ -22,6 +22,7 @@ from lmi_backend.plan.planner import make_plan
 from lmi_backend.printable import GIB
 from lmi_backend.sizing.model_facts import ModelFacts
 from tests.support.records.facts import with_fields
+from tests.support.records.plans import options_of, plan_of
 from tests.support.run.processes import child
 from tests.support.run.waiting import HANG_SECONDS
 from tests.unit.plan.test_strategy import LLAMA_70B, TWELVE_HEADS
@@ -35,20 +36,23 @@ def machine(count: int, **fields: object) -> Hardware:
     return Hardware(devices=names, device_memory=80 * GIB, **fields)  # type: ignore[arg-type]
 
 
-def options(text: str) -> LmiOptions:
-    lines = parse_properties(f"option.model_id=org/m\n{text}")
-    return resolve_options(lines, {}, folder=Path("/models/m"))
+def planned(
+    hardware: Hardware, facts: ModelFacts, texts: Mapping[str, str]
+) -> dict[str, EnginePlan | ConfigurationError]:
+    """Plan the models of these lines side by side."""
+
+    def plan(read: LmiOptions, left: Hardware) -> EnginePlan:
+        return make_plan(read, {"PATH": "/bin"}, left, facts)
+
+    options = {name: options_of(f"option.model_id=org/m\n{text}") for name, text in texts.items()}
+    return plan_together(options, hardware, plan)
 
 
 def together(
     hardware: Hardware, facts: ModelFacts = TWELVE_HEADS, **texts: str
 ) -> dict[str, list[str] | str]:
     """Return the devices of each model's workers, or why it is refused."""
-
-    def plan(read: LmiOptions, left: Hardware) -> EnginePlan:
-        return make_plan(read, {"PATH": "/bin"}, left, facts)
-
-    made = plan_together({name: options(text) for name, text in texts.items()}, hardware, plan)
+    made = planned(hardware, facts, texts)
     assert list(made) == list(texts)
     return {name: _groups(each) for name, each in made.items()}
 
@@ -145,21 +149,15 @@ def test_a_device_is_itself_under_another_mask() -> None:
 
 def test_a_handler_holds_what_it_says(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("def handle(inputs): ...\n", encoding="utf-8")
-    lines = parse_properties("gpu.required_memory_mb=40960\nengine=Python")
-    resolved = resolve_options(lines, {}, folder=tmp_path)
-    made = make_plan(resolved, {"PATH": "/bin"}, machine(1), None)
+    text = "gpu.required_memory_mb=40960\nengine=Python"
+    made = plan_of(text, machine(1), folder=tmp_path)
     assert (made.engine, made.parallel.device_share) == ("custom", 0.5)
 
 
 def test_models_on_the_cpu_share_the_hosts_memory() -> None:
     facts = with_fields(LLAMA_70B, total=10 * GIB, max_position_embeddings=2048)
     text = "option.rolling_batch=disable\noption.max_rolling_batch_size=256"
-
-    def plan(read: LmiOptions, left: Hardware) -> EnginePlan:
-        return make_plan(read, {"PATH": "/bin"}, left, facts)
-
-    models = {name: options(text) for name in "abc"}
-    made = plan_together(models, Hardware(host_memory=30 * GIB), plan)
+    made = planned(Hardware(host_memory=30 * GIB), facts, dict.fromkeys("abc", text))
     caches = [
         each.memory.kv_cache / GIB
         for each in made.values()

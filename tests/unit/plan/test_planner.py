@@ -1,30 +1,20 @@
 import sys
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lmi_backend.errors import OptionError
-from lmi_backend.options import resolve_options
-from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.engine_plan import Scaling
 from lmi_backend.plan.hardware import Hardware
-from lmi_backend.plan.planner import make_plan
+from tests.support.records.plans import CPU, plan_of
 
-CPU = Hardware()
 FOUR = Hardware(devices=("0", "2", "5", "7"))
-PATH = {"PATH": "/bin"}
 
 
-def plan(
-    text: str = "",
-    hardware: Hardware = CPU,
-    environment: Mapping[str, str] = PATH,
-    folder: Path = Path("/models/m"),
-) -> EnginePlan:
-    lines = parse_properties(f"option.model_id=org/model\n{text}")
-    return make_plan(resolve_options(lines, {}, folder=folder), environment, hardware, None)
+def plan(text: str = "", hardware: Hardware = CPU, **more: Any) -> EnginePlan:
+    return plan_of(f"option.model_id=org/model\n{text}", hardware, **more)
 
 
 @pytest.mark.parametrize(

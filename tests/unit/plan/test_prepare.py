@@ -3,43 +3,30 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from lmi_backend.cli.main import main
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options import resolve_options
-from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan, plan_model, prepare
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.prepare import Reach
+from tests.support.packages.installed_engine import script
+from tests.support.records.plans import CONFIG, options_of
 from tests.unit.sizing.test_model_facts import LLAMA_3_8B
 
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 128,
-    "vocab_size": 256,
-    "max_position_embeddings": 128,
-}
-GPU = Hardware(devices=("0",), device_memory=8 << 30)
+GPU = Hardware(devices=("0",), device_memory=80 << 30)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def plan(
-    text: str, folder: Path, environment: Mapping[str, str], reach: Reach = "local"
+    text: str, folder: Path, environment: Mapping[str, str] = {}, reach: Reach = "local"
 ) -> EnginePlan:
-    options = resolve_options(parse_properties(text), {}, folder=folder)
-    return plan_model(options, environment, hardware=GPU, reach=reach)
+    return plan_model(options_of(text, folder=folder), environment, hardware=GPU, reach=reach)
 
 
 def test_a_local_model_is_measured(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    made = plan("", tmp_path, {})
+    made = plan("", tmp_path)
     assert made.config.model == str(tmp_path)
     assert made.memory
     assert made.memory.num_tokens > 128
@@ -50,15 +37,14 @@ def test_a_mask_that_names_no_gpu_is_a_note(
 ) -> None:
     nvidia_smi([f"GPU-{i}, A, 8192, 0, 8.0, 550.1, Disabled" for i in range(2)])
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    options = resolve_options(parse_properties(""), {}, folder=tmp_path)
-    made = plan_model(options, {"CUDA_VISIBLE_DEVICES": "1,4"})
+    made = plan_model(options_of(folder=tmp_path), {"CUDA_VISIBLE_DEVICES": "1,4"})
     assert made.parallel.device_groups == (("1",),)
     assert any("4 is none of the 2 GPUs that CUDA has" in note for note in made.notes)
 
 
 def test_what_a_config_does_not_say_is_said_and_no_fault(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["NewForCausalLM"]}')
-    made = plan("", tmp_path, {})
+    made = plan("", tmp_path)
     assert made.memory is None
     assert made.notes[-1].startswith("the size of the model is not known: ")
     assert made.notes[-1].endswith("is missing")
@@ -121,14 +107,12 @@ def test_a_plan_of_an_s3_model_needs_only_its_config(
     assert made.memory
     files.clear()
     assert "has no readable config.json" in plan(text, tmp_path, {}, "config").notes[-1]
-    assert "fetched when it is loaded" in plan(text, tmp_path, {}).notes[-1]
+    assert "fetched when it is loaded" in plan(text, tmp_path).notes[-1]
 
 
 def test_a_hub_model_without_a_config_is_left_to_vllm(tmp_path: Path) -> None:
     """It may be in Mistral's own form."""
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho EntryNotFoundError >&2\nexit 1\n", encoding="utf-8")
-    python.chmod(0o755)
+    python = script(tmp_path / "python", "echo EntryNotFoundError >&2\nexit 1")
     text = f"option.model_id=org/m\noption.pythonExecutable={python}"
     environment = {"HF_HUB_CACHE": str(tmp_path / "hub")}
     made = plan(text, tmp_path, environment, "model")
@@ -171,37 +155,25 @@ def model(tmp_path: Path) -> Path:
     ],
 )
 def test_what_is_counted_of_a_draft_model_is_said(
-    speculation: str,
-    message: str,
-    model: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    speculation: str, message: str, model: Path
 ) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     draft = model / ("eagle" if "EAGLE" in speculation else "small")
     text = speculation.replace("SMALL", str(draft)).replace("EAGLE", str(draft))
-    (model / "serving.properties").write_text(f"option.{text}\n", encoding="utf-8")
-    machine = ("--gpus", "1", "--gpu-memory", "80GiB")
-    assert main(["plan", str(model), *machine]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if "counted:" in line]
-    assert len(lines) == bool(message)
-    assert "".join(lines).startswith(message and "because     " + message.format(draft))
+    reasons = [each for each in plan(f"option.{text}", model).reasons if "counted:" in each]
+    assert len(reasons) == bool(message)
+    assert "".join(reasons).startswith(message.format(draft))
 
 
-def test_drafted_tokens_take_states_and_their_layer_blocks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_drafted_tokens_take_states_and_their_layer_blocks(tmp_path: Path) -> None:
     """Of a model whose layers with a state are three in four."""
     config = {"model_type": "qwen3_5_text", "mtp_num_hidden_layers": 1, "dtype": "bfloat16"}
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     tokens = []
     for speculation in ("", '{"method": "mtp"}', '{"method": "mtp", "num_speculative_tokens": 5}'):
-        text = f"option.speculative_config={speculation}\n" if speculation else ""
-        (tmp_path / "serving.properties").write_text(text, encoding="utf-8")
-        assert main(["plan", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB", "--json"]) == 0
-        plan = json.loads(capsys.readouterr().out)
-        assert not speculation or "the cache of 1 layer(s)" in json.dumps(plan)
-        tokens.append(plan["memory"]["num_tokens"])
+        made = plan(speculation and f"option.speculative_config={speculation}", tmp_path)
+        assert not speculation or "the cache of 1 layer(s)" in " ".join(made.reasons)
+        assert made.memory
+        tokens.append(made.memory.num_tokens)
     assert tokens == sorted(tokens, reverse=True)
     assert len(set(tokens)) == 3
 
@@ -222,43 +194,38 @@ def test_drafted_tokens_take_states_and_their_layer_blocks(
         ),
     ],
 )
-def test_each_option_is_judged_for_memory(
-    text: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_option_is_judged_for_memory(text: str, named: str, tmp_path: Path) -> None:
     config = {"model_type": "qwen3", "dtype": "bfloat16", "vocab_size": 151936}
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    (tmp_path / "serving.properties").write_text(f"option.{text}\n", encoding="utf-8")
-    assert main(["plan", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB"]) == 0
-    output = " ".join(capsys.readouterr().out.split())
-    assert ("take or save: " in output) == bool(named)
-    assert (f"take or save: {named} " in output) == bool(named)
-    assert "config.json lacks hidden_size, intermediate_size, num_attention_heads" in output
+    reasons = plan(f"option.{text}", tmp_path).reasons
+    (lacks,) = (each for each in reasons if each.startswith("config.json lacks "))
+    assert lacks.startswith("config.json lacks hidden_size, intermediate_size, num_attention_heads")
+    uncounted = [each.partition("take or save: ")[2] for each in reasons if "or save: " in each]
+    assert uncounted == ([named] if named else [])
 
 
-def test_overridden_fields_are_those_that_are_planned_with(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_overridden_fields_are_those_that_are_planned_with(tmp_path: Path) -> None:
     """As vLLM does it: configs inside are changed, everything else is replaced."""
     text = {"model_type": "qwen3_5_text", "num_hidden_layers": 32, "dtype": "bfloat16"}
     config = {"model_type": "qwen3_5", "text_config": text, "vision_config": {"depth": 2}}
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
-    def plan(overrides: str) -> dict[str, Any]:
-        line = f"option.hf_overrides={overrides}\n"
-        (tmp_path / "serving.properties").write_text(line, encoding="utf-8")
-        assert main(["plan", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB", "--json"]) == 0
-        found: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return found
+    def planned(overrides: str) -> tuple[int, str]:
+        """Return the bytes of the weights, and the plan's reasons."""
+        made = plan(f"option.hf_overrides={overrides}", tmp_path)
+        assert made.memory
+        return made.memory.weights, " ".join(made.reasons)
 
-    whole, half = plan("{}"), plan('{"text_config": {"num_hidden_layers": 16}}')
-    assert half["memory"]["weights"] < 0.75 * whole["memory"]["weights"]
+    whole, _ = planned("{}")
+    half, why = planned('{"text_config": {"num_hidden_layers": 16}}')
+    assert half < 0.75 * whole
     # A field of the outer config is none of the model's.
-    outside = plan('{"num_hidden_layers": 16, "rope_parameters": {"rope_type": "yarn"}}')
-    assert outside["memory"]["weights"] == whole["memory"]["weights"]
-    assert "hf_overrides" not in json.dumps(half["reasons"] + outside["reasons"])
-    assert "take or save: hf_overrides" in json.dumps(plan("a.function")["reasons"])
+    outside = '{"num_hidden_layers": 16, "rope_parameters": {"rope_type": "yarn"}}'
+    assert planned(outside)[0] == whole
+    assert "hf_overrides" not in why + planned(outside)[1]
+    assert "take or save: hf_overrides" in planned("a.function")[1]
     # Of weights on disk a part is left out, too.
     index = json.dumps({"metadata": {"total_size": 40_000_000_000}, "weight_map": {}})
     (tmp_path / "model.safetensors.index.json").write_text(index, encoding="utf-8")
-    sizes = [plan(f'{{"text_config": {{"num_hidden_layers": {n}}}}}') for n in (32, 16)]
-    assert sizes[1]["memory"]["weights"] < 0.75 * sizes[0]["memory"]["weights"]
+    sizes = [planned(f'{{"text_config": {{"num_hidden_layers": {n}}}}}')[0] for n in (32, 16)]
+    assert sizes[1] < 0.75 * sizes[0]

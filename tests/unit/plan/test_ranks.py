@@ -1,21 +1,17 @@
 """How an engine in Python mode spans several nodes."""
 
-from pathlib import Path
-
 import pytest
 
-from lmi_backend.options import resolve_options
-from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan.engine_plan import Explanation
 from lmi_backend.plan.ranks import executor
+from tests.support.records.plans import options_of
 
 VLLM = "option.rolling_batch=vllm\n"
 OWN = f"{VLLM}option.distributed_executor_backend=mp\n"
 
 
 def arguments(text: str, nodes: int, leader: str) -> dict[str, str | int]:
-    options = resolve_options(parse_properties(text), {}, folder=Path("/m"))
-    return executor(options, {"DJL_LEADER_ADDR": leader}, nodes, Explanation())
+    return executor(options_of(text), {"DJL_LEADER_ADDR": leader}, nodes, Explanation())
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,6 @@ import pytest
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.errors import ConfigurationError, OptionError, PlanError
-from lmi_backend.options import resolve_options
-from lmi_backend.options.properties import parse_properties
 from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table.common import ROLLING_BATCH
 from lmi_backend.plan.engine_plan import EnginePlan, Launch, Parallel
@@ -24,8 +22,9 @@ from lmi_backend.plan.refusals import (
     served_as,
 )
 from lmi_backend.sizing.model_facts import read_model_facts
-from tests.support.packages.installed_engine import interpreter, with_version
+from tests.support.packages.installed_engine import interpreter, script, with_version
 from tests.support.records.facts import with_fields
+from tests.support.records.plans import options_of
 from tests.support.run.places import TESTS
 from tests.unit.plan.test_strategy import LLAMA_70B
 from tests.unit.sizing.test_model_facts import LLAMA_3_8B
@@ -38,10 +37,7 @@ def python(tmp_path: Path) -> str:
     models.mkdir(parents=True)
     (tmp_path / "transformers" / "__init__.py").touch()
     (models / "modeling_other.py").write_text("class OtherForCausalLM(Base):\n    pass\n")
-    interpreter = tmp_path / "python"
-    interpreter.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
-    interpreter.chmod(0o755)
-    return str(interpreter)
+    return script(tmp_path / "python", f'PYTHONPATH={tmp_path} exec {sys.executable} "$@"')
 
 
 @pytest.mark.parametrize(
@@ -61,9 +57,7 @@ def python(tmp_path: Path) -> str:
     ],
 )
 def test_one_that_nobody_has_code_for(name: str, line: str, is_unknown: bool, python: str) -> None:
-    options = resolve_options(
-        parse_properties(f"option.rolling_batch=vllm\n{line}"), {}, folder=Path()
-    )
+    options = options_of(f"option.rolling_batch=vllm\n{line}")
     recorded = recorded_signature("vllm")
     assert recorded
     known = replace(recorded, models=frozenset({"LlamaForCausalLM"}), is_recorded=False)
@@ -97,7 +91,7 @@ def test_code_for_one_of_several_names_is_enough(
     facts, recorded = read_model_facts(tmp_path), recorded_signature("vllm")
     assert facts
     assert recorded
-    options = resolve_options(parse_properties("option.rolling_batch=vllm"), {}, folder=Path())
+    options = options_of("option.rolling_batch=vllm")
     known = replace(recorded, models=frozenset({"LlamaForCausalLM"}), is_recorded=False)
     names = facts.shape.served_architectures
     assert served_as(names, known) == name
@@ -139,8 +133,7 @@ def test_a_library_that_is_too_old_is_refused_by_its_version(
 ) -> None:
     """Whatever else of it can be read."""
     python = interpreter(tmp_path, with_version(tmp_path / package, version))
-    lines = parse_properties(f"option.rolling_batch={engine}")
-    options = resolve_options(lines, {}, folder=tmp_path)
+    options = options_of(f"option.rolling_batch={engine}")
     if not problem:
         refuse_old_engine(options, python)
         return
@@ -151,10 +144,9 @@ def test_a_library_that_is_too_old_is_refused_by_its_version(
 def uncertainties(properties: str, architecture: str, **changes: bool) -> list[str]:
     facts = read_model_facts(TESTS / "golden" / "ladder_one_device")
     assert facts
-    options = resolve_options(parse_properties(properties), {}, folder=TESTS)
     names = (architecture,)
     changed = with_fields(facts, architecture=architecture, served_architectures=names, **changes)
-    return refuse_unsupported(options, changed, "/no/python")
+    return refuse_unsupported(options_of(properties), changed, "/no/python")
 
 
 @pytest.mark.parametrize(
@@ -203,8 +195,7 @@ def test_a_plan_of_an_engine_that_is_not_here_names_those_that_can_be_chosen() -
 
 
 def test_copies_of_a_dense_model_are_no_matter_of_vllms_own_nodes() -> None:
-    lines = parse_properties("option.model_id=org/m\noption.data_parallel_size=2")
-    options = resolve_options(lines, {}, folder=Path("/models/m"))
+    options = options_of("option.model_id=org/m\noption.data_parallel_size=2")
     refuse_dense_copies(options, {}, LLAMA_70B)
     refuse_dense_copies(options, {"nnodes": 2}, with_fields(LLAMA_70B, num_experts=8))
     with pytest.raises(OptionError, match=r"data_parallel_size=2 over several machines is for"):
@@ -215,6 +206,6 @@ def test_built_engines_are_looked_for_where_the_model_is(tmp_path: Path) -> None
     (tmp_path / "rank0.engine").touch()
     package = with_version(tmp_path / "tensorrt_llm", "1.3.0")
     python = interpreter(tmp_path, package)
-    options = resolve_options(parse_properties("option.rolling_batch=trtllm"), {}, folder=tmp_path)
+    options = options_of("option.rolling_batch=trtllm")
     with pytest.raises(PlanError, match=r"rank0\.engine is a built engine.*serve the checkpoint"):
         refuse_unsupported(options, None, python, str(tmp_path))

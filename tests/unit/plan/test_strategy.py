@@ -1,16 +1,12 @@
-from pathlib import Path
-
 import pytest
 
 from lmi_backend.errors import LmiError, OptionError
-from lmi_backend.options import resolve_options
-from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
-from lmi_backend.plan.planner import make_plan
 from lmi_backend.printable import GIB
 from lmi_backend.sizing.model_facts import ModelFacts
 from tests.support.records.facts import LLAMA_3_8B, with_fields
+from tests.support.records.plans import plan_of
 
 LLAMA_70B = with_fields(
     LLAMA_3_8B,
@@ -43,11 +39,9 @@ def plan(
     memory: int = 80,
     nodes: int = 1,
 ) -> EnginePlan:
-    lines = parse_properties(f"option.model_id=org/m\n{text}")
-    options = resolve_options(lines, {}, folder=Path("/models/m"))
     names = tuple(map(str, range(gpus)))
     hardware = Hardware(devices=names, device_memory=memory * GIB, nodes=nodes)
-    return make_plan(options, {"PATH": "/bin"}, hardware, facts)
+    return plan_of(f"option.model_id=org/m\n{text}", hardware, facts)
 
 
 def test_more_devices_are_never_a_reason_to_need_more() -> None:

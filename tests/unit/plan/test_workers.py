@@ -1,37 +1,27 @@
 """Workers on partitions of divided GPUs, and spares: what their devices are is in test_strategy."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lmi_backend.errors import PlanError
-from lmi_backend.options import resolve_options
-from lmi_backend.options.properties import parse_properties
-from lmi_backend.plan.engine_plan import EnginePlan, Parallel
+from lmi_backend.plan.engine_plan import Parallel
 from lmi_backend.plan.hardware import Hardware
-from lmi_backend.plan.planner import make_plan
 from lmi_backend.plan.workers import loaded_bytes
 from lmi_backend.printable import GIB
-from tests.unit.sizing.test_memory import LLAMA_3_8B
+from tests.support.records.facts import LLAMA_3_8B
+from tests.support.records.plans import plan_of
 
 PARTITIONS = Hardware(devices=("MIG-c7384736", "MIG-0a9f11f3"))
+MODEL = "option.model_id=org/m\n"
 
 
-def plan(text: str) -> EnginePlan:
-    options = resolve_options(parse_properties(f"option.model_id=org/m\n{text}"), {}, folder=Path())
-    return make_plan(options, {}, PARTITIONS, None)
-
-
-def test_each_partition_gets_a_worker() -> None:
-    groups = plan("option.tensor_parallel_degree=1").parallel.device_groups
-    assert groups == (("MIG-c7384736",), ("MIG-0a9f11f3",))
-
-
-def test_a_model_over_partitions_is_refused() -> None:
+def test_each_partition_gets_a_worker_and_no_worker_two() -> None:
+    made = plan_of(f"{MODEL}option.tensor_parallel_degree=1", PARTITIONS)
+    assert made.parallel.device_groups == (("MIG-c7384736",), ("MIG-0a9f11f3",))
     with pytest.raises(PlanError, match="a worker of 2 devices, and the devices are partitions"):
-        plan("option.tensor_parallel_degree=2")
+        plan_of(f"{MODEL}option.tensor_parallel_degree=2", PARTITIONS)
 
 
 @pytest.mark.parametrize(
@@ -49,10 +39,9 @@ def test_a_model_over_partitions_is_refused() -> None:
 def test_workers_load_side_by_side_where_the_host_carries_it(
     text: str, gpus: int, host: int, expected: bool
 ) -> None:
-    options = resolve_options(parse_properties(f"option.model_id=org/m\n{text}"), {}, folder=Path())
     names = tuple(map(str, range(gpus)))
     hardware = Hardware(devices=names, device_memory=80 * GIB, host_memory=host * GIB)
-    made = make_plan(options, {}, hardware, LLAMA_3_8B)
+    made = plan_of(MODEL + text, hardware, LLAMA_3_8B)
     assert made.launch.parallel_loading is expected
     assert any("side by side" in each for each in made.reasons) is (expected and not text)
 

@@ -1,5 +1,6 @@
 """Fields of config.json, by the names of each family."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,21 +8,20 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.sizing.model_facts import read_model_facts
-from tests.unit.sizing.test_model_facts import LLAMA_3_8B, facts_of
+from tests.support.records.published_logs import facts_of
+from tests.unit.sizing.test_model_facts import LLAMA_3_8B
 
 
 @pytest.mark.parametrize(
     "keys",
     [("text_config",), ("llm_config",), ("language_config",), ("thinker_config", "text_config")],
 )
-def test_the_language_model_of_a_multimodal_one_is_found(
-    keys: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_the_language_model_of_a_multimodal_one_is_found(keys: tuple[str, ...]) -> None:
     nested: dict[str, Any] = {**LLAMA_3_8B, "torch_dtype": None}
     for key in reversed(keys):
         nested = {key: nested, "hidden_size": 1}
     outer = {"architectures": ["SeesForConditionalGeneration"], "torch_dtype": "float16"}
-    facts = facts_of(tmp_path, {**nested, **outer})
+    facts = facts_of({**nested, **outer})
     assert (facts.shape.num_layers, facts.shape.hidden_size, facts.shape.dtype) == (
         32,
         4096,
@@ -30,13 +30,13 @@ def test_the_language_model_of_a_multimodal_one_is_found(
     assert facts.shape.architecture == "SeesForConditionalGeneration"
 
 
-def test_what_a_file_lacks_its_class_has(tmp_path: Path) -> None:
+def test_what_a_file_lacks_its_class_has() -> None:
     """As Transformers 5.19 makes these of nothing, which has 9 billion numbers of 32 bits."""
-    facts = facts_of(tmp_path, {"model_type": "qwen3_5_text"})
+    facts = facts_of({"model_type": "qwen3_5_text"})
     assert (facts.cache.layers, facts.cache.states.layers, facts.shape.num_kv_heads) == (8, 24, 4)
     assert facts.weights.total == pytest.approx(4 * 8_953_803_264, rel=0.001)
     assert set(facts.assumed) >= {"hidden_size", "num_hidden_layers", "vocab_size"}
-    nested = facts_of(tmp_path, {"model_type": "qwen3_5"})
+    nested = facts_of({"model_type": "qwen3_5"})
     assert (nested.cache.layers, nested.assumed) == (8, ())
     assert nested.shape.vision_parameters > 0
 
@@ -65,14 +65,15 @@ def test_a_folder_without_a_config_has_no_facts(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_3_8B | change))
     with pytest.raises(ConfigurationError) as caught:
-        facts_of(tmp_path, LLAMA_3_8B | change)
+        read_model_facts(tmp_path)
     assert str(caught.value).startswith(f"{tmp_path / 'config.json'}: {message}")
 
 
-def test_a_problem_in_a_nested_config_names_the_way_there(tmp_path: Path) -> None:
+def test_a_problem_in_a_nested_config_names_the_way_there() -> None:
     with pytest.raises(ConfigurationError, match=r": text_config\.hidden_size=0 is not between"):
-        facts_of(tmp_path, {"text_config": LLAMA_3_8B | {"hidden_size": 0}})
+        facts_of({"text_config": LLAMA_3_8B | {"hidden_size": 0}})
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,9 @@ from dataclasses import replace
 
 from lmi_backend.printable import GIB
 from lmi_backend.sizing.kv_layers import LocalAttention
-from lmi_backend.sizing.memory import CacheKind, MemoryEstimate, estimate_memory
 from lmi_backend.sizing.model_facts import COMPUTED, Draft, ModelFacts, draft_model, mtp_layers
-from lmi_backend.sizing.step import Step
 from tests.support.records.facts import with_fields
-from tests.unit.sizing.test_memory import LLAMA_3_8B
+from tests.unit.sizing.test_memory import LLAMA_3_8B, estimate
 
 MATRIX = 128256 * 4096 * 2
 SMALL = with_fields(
@@ -19,16 +17,6 @@ SMALL = with_fields(
 )
 
 
-def estimate(facts: ModelFacts, tensor: int = 1, pipeline: int = 1) -> MemoryEstimate:
-    return estimate_memory(
-        facts,
-        degrees=(tensor, pipeline),
-        budget=70 * GIB,
-        cache=CacheKind(dtype_bytes=2, block_size=16, length=8192),
-        step=Step(tokens=2048, sequences=256),
-    )
-
-
 def with_draft(draft: Draft) -> ModelFacts:
     return replace(LLAMA_3_8B, draft=draft)
 
@@ -39,7 +27,7 @@ def test_weights_and_cache_of_a_draft_model_are_beside_the_models() -> None:
     assert made.weights - plain.weights == GIB
     # Its pass comes after the model's, whose last hidden states it begins with.
     more = made.activations - plain.activations
-    assert 0 < more < 4 * 2048 * 4096 * 2
+    assert 0 < more < 4 * 8192 * 4096 * 2
     assert plain.kv_cache - made.kv_cache == GIB + more
     assert made.block_bytes - plain.block_bytes == 2 * 1024 * 2 * 16
     assert made.num_tokens < plain.num_tokens

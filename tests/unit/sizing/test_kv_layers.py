@@ -1,16 +1,12 @@
 """Layers that see a window, and layers that have a state."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.sizing.test_model_facts import facts_of
+from tests.support.records.published_logs import facts_of, known_configs
 
-PUBLIC = json.loads(
-    (Path(__file__).resolve().parents[2] / "data" / "planner" / "configs.json").read_text()
-)
+PUBLIC = known_configs()
 LLAMA = PUBLIC["meta-llama/Llama-3.1-8B-Instruct"]
 WINDOW = LLAMA | {"sliding_window": 4096}
 NEMOTRON = PUBLIC["nvidia/NVIDIA-Nemotron-Nano-9B-v2"]
@@ -32,17 +28,15 @@ NEMOTRON = PUBLIC["nvidia/NVIDIA-Nemotron-Nano-9B-v2"]
         (LLAMA | {"model_type": "llama4_text", "attention_chunk_size": 8192}, 24, 8192),
     ],
 )
-def test_some_layers_see_a_window(
-    config: dict[str, Any], layers: int, window: int, tmp_path: Path
-) -> None:
-    found = facts_of(tmp_path, config).cache.local
+def test_some_layers_see_a_window(config: dict[str, Any], layers: int, window: int) -> None:
+    found = facts_of(config).cache.local
     assert (found.layers, found.window) == (layers, window)
     assert found.is_chunked == ("attention_chunk_size" in config)
 
 
-def test_a_pattern_counts_for_the_weights_as_for_the_cache(tmp_path: Path) -> None:
+def test_a_pattern_counts_for_the_weights_as_for_the_cache() -> None:
     """Nemotron Nano 9B v2 has 27 mixers, 4 attentions and 25 MLPs: 8.89 thousand million."""
-    facts = facts_of(tmp_path, NEMOTRON)
+    facts = facts_of(NEMOTRON)
     assert (facts.cache.layers, facts.cache.states.layers) == (4, 27)
     assert facts.cache.states.numbers == 128 * 80 * 128
     assert facts.weights.total == pytest.approx(2 * 8.89e9, rel=0.005)
@@ -50,10 +44,10 @@ def test_a_pattern_counts_for_the_weights_as_for_the_cache(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("written", "size"), [({}, 4), ({"mamba_ssm_cache_dtype": "bfloat16"}, 2)])
 def test_nemotrons_states_have_32_bits_unless_told_otherwise(
-    written: dict[str, str], size: int, tmp_path: Path
+    written: dict[str, str], size: int
 ) -> None:
     plain = {key: value for key, value in NEMOTRON.items() if not key.startswith("mamba_ssm")}
-    found = facts_of(tmp_path, plain | written)
+    found = facts_of(plain | written)
     assert found.cache.states.bytes_each == size
     assert found.cache.states.checkpoints
 
@@ -68,11 +62,9 @@ def test_nemotrons_states_have_32_bits_unless_told_otherwise(
         ([1, 2], 0),
     ],
 )
-def test_keys_of_sparse_attention_are_kept_by_each_device(
-    sparse: object, kept: int, tmp_path: Path
-) -> None:
+def test_keys_of_sparse_attention_are_kept_by_each_device(sparse: object, kept: int) -> None:
     """MiniMax-M3's, by the mean of its layers: one of 128 numbers of 16 bits where a layer has it.
 
     A published start on two devices has them to the token (measured_2026.csv).
     """
-    assert facts_of(tmp_path, LLAMA | {"sparse_attention_config": sparse}).cache.index_bytes == kept
+    assert facts_of(LLAMA | {"sparse_attention_config": sparse}).cache.index_bytes == kept

@@ -1,11 +1,9 @@
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
 from tests.support.records import facts as known
+from tests.support.records.published_logs import facts_of
 
 
 def decoder(architecture: str, model_type: str, *sizes: int, **more: Any) -> dict[str, Any]:
@@ -24,12 +22,6 @@ QWEN_2_5_05B = decoder(
     "Qwen2ForCausalLM", "qwen2", 24, 896, 14, 2, 4864, 151936, tie_word_embeddings=True
 )
 GEMMA_2_9B = decoder("Gemma2ForCausalLM", "gemma2", 42, 3584, 16, 8, 14336, 256000, head_dim=256)
-GPT_OSS_20B = decoder(
-    "GptOssForCausalLM", "gpt_oss", 24, 2880, 64, 8, 2880, 201088, head_dim=64,
-    num_local_experts=32, num_experts_per_tok=4, tie_word_embeddings=False,
-    layer_types=["sliding_attention", "full_attention"] * 12,
-    quantization_config={"quant_method": "mxfp4"},
-)  # fmt: skip
 GPT_2 = {
     "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": 12, "n_head": 12,
     "n_embd": 768, "n_positions": 1024, "n_ctx": 1024, "n_inner": None, "vocab_size": 50257,
@@ -63,17 +55,6 @@ CHATGLM_3 = {
 }  # fmt: skip
 
 
-def write(folder: Path, config: object) -> Path:
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
-
-
-def facts_of(folder: Path, config: object) -> ModelFacts:
-    facts = read_model_facts(write(folder, config))
-    assert facts is not None
-    return facts
-
-
 @pytest.mark.parametrize(
     ("config", "parameters", "percent"),
     [
@@ -86,15 +67,15 @@ def facts_of(folder: Path, config: object) -> ModelFacts:
     ],
 )
 def test_parameters_are_counted_as_published(
-    config: dict[str, Any], parameters: float, percent: float, tmp_path: Path
+    config: dict[str, Any], parameters: float, percent: float
 ) -> None:
     plain = {name: each for name, each in config.items() if name != "quantization_config"}
-    facts = facts_of(tmp_path, plain | {"torch_dtype": "float16"})
+    facts = facts_of(plain | {"torch_dtype": "float16"})
     assert facts.weights.total / 2 == pytest.approx(parameters, rel=percent / 100)
 
 
-def test_every_fact_of_a_dense_model(tmp_path: Path) -> None:
-    assert facts_of(tmp_path, LLAMA_3_8B) == known.with_fields(
+def test_every_fact_of_a_dense_model() -> None:
+    assert facts_of(LLAMA_3_8B) == known.with_fields(
         # Of which the total is exactly what the index of the published weights says.
         known.LLAMA_3_8B,
         source="computed from config.json",
@@ -131,10 +112,8 @@ def test_every_fact_of_a_dense_model(tmp_path: Path) -> None:
          "bitsandbytes"),
     ],
 )  # fmt: skip
-def test_families_name_things_differently(
-    config: dict[str, Any], name: str, value: object, tmp_path: Path
-) -> None:
-    assert getattr(facts_of(tmp_path, config).shape, name) == value
+def test_families_name_things_differently(config: dict[str, Any], name: str, value: object) -> None:
+    assert getattr(facts_of(config).shape, name) == value
 
 
 @pytest.mark.parametrize(
@@ -154,7 +133,5 @@ def test_families_name_things_differently(
         ({"num_kv_shared_layers": 12}, 20),
     ],
 )
-def test_only_layers_with_attention_have_a_cache(
-    hint: dict[str, Any], layers: int, tmp_path: Path
-) -> None:
-    assert facts_of(tmp_path, LLAMA_3_8B | hint).cache.layers == layers
+def test_only_layers_with_attention_have_a_cache(hint: dict[str, Any], layers: int) -> None:
+    assert facts_of(LLAMA_3_8B | hint).cache.layers == layers
