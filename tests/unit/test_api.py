@@ -1,15 +1,13 @@
-import re
 from pathlib import Path
 
 import pytest
 
 from lmi_backend import api
+from tests.support.records.pages import blocks
+from tests.support.run.places import TESTS
 
-ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = re.findall(
-    r"^```python\n(.*?)^```", (ROOT / "docs" / "commands.md").read_text("utf-8"), re.DOTALL | re.M
-)
-LLAMA = (ROOT / "tests" / "golden" / "vllm_starter" / "config.json").read_text("utf-8")
+EXAMPLES = [each.text for each in blocks("docs/commands.md") if each.language == "python"]
+LLAMA = (TESTS / "golden" / "vllm_starter" / "config.json").read_text("utf-8")
 
 
 @pytest.fixture

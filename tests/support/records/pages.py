@@ -16,6 +16,8 @@ class Block:
     title: str
     language: str
     text: str
+    before: str = ""
+    """All that stands between the title and it."""
     answer: str = ""
     """The JSON that stands below it."""
 
@@ -23,13 +25,15 @@ class Block:
 def blocks(page: str) -> list[Block]:
     """Return the blocks of a page, which is named by its path in the repository."""
     found: list[Block] = []
-    title = ""
-    for part in _PART.finditer((ROOT / page).read_text(encoding="utf-8")):
-        title = part["title"] or title
+    title, begin = "", 0
+    whole = (ROOT / page).read_text(encoding="utf-8")
+    for part in _PART.finditer(whole):
         if part["title"]:
+            title, begin = part["title"], part.end()
             continue
         if part["language"] == "json" and found:
             found[-1] = replace(found[-1], answer=part["text"])
         else:
-            found.append(Block(page, title, part["language"], part["text"]))
+            before = whole[begin : part.start()]
+            found.append(Block(page, title, part["language"], part["text"], before))
     return found
