@@ -114,7 +114,7 @@ class Capacity:
 
     def _estimate(self, tensor: int, pipeline: int, budget: int) -> MemoryEstimate:
         slots = adapter_slots(self.options)
-        taken = adapter_bytes(self.facts, slots, tensor=tensor, pipeline=pipeline) if slots else 0
+        taken = adapter_bytes(self.facts, slots, tensor=tensor, pipeline=pipeline)
         memory = estimate_memory(
             self._shared_facts,
             degrees=(tensor, pipeline),

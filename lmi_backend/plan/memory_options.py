@@ -11,7 +11,6 @@ from lmi_backend.options.kinds import MOST_DEVICES
 from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import find_option, vllm
-from lmi_backend.sizing.memory import AdapterSlots
 from lmi_backend.sizing.quantization import DTYPE_BYTES
 from lmi_backend.sizing.step import NEWEST
 
@@ -99,16 +98,13 @@ def layer_partition(environment: Mapping[str, str]) -> tuple[int, ...]:
     return tuple(map(int, parts)) if is_list else ()
 
 
-def adapter_slots(options: LmiOptions) -> AdapterSlots | None:
-    """Return what vLLM keeps free for adapters; None where none are served."""
+def adapter_slots(options: LmiOptions) -> int:
+    """Return the bytes that vLLM keeps free for adapters, for each in- or output of a matrix."""
     is_vllm = options.choice.spec.implementation.counts_memory_as_vllm
     if not is_vllm or not options[vllm.ENABLE_LORA]:
-        return None
-    return AdapterSlots(
-        count=options[vllm.MAX_LORAS],
-        rank=options[vllm.MAX_LORA_RANK],
-        bytes_each=DTYPE_BYTES.get(str(options[vllm.LORA_DTYPE]), 2),
-    )
+        return 0
+    size = DTYPE_BYTES.get(options[vllm.LORA_DTYPE], 2)
+    return options[vllm.MAX_LORAS] * options[vllm.MAX_LORA_RANK] * size
 
 
 def context_ranks(options: LmiOptions) -> tuple[int, int]:

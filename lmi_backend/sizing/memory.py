@@ -153,25 +153,20 @@ def _estimated(facts: ModelFacts, step: Step, taken: tuple[int, int]) -> int:
     return more + (_LARGE_GRAPHS if step.capability in _LARGE_BLACKWELL else 0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AdapterSlots:
-    count: int
-    rank: int
-    bytes_each: int = 2
-    """Of a number."""
-
-
 UNSURE: Final = 0.15
 """Of these bytes: three logs of one model have 9 % more for each slot than is counted."""
 
 
-def adapter_bytes(facts: ModelFacts, slots: AdapterSlots, *, tensor: int, pipeline: int) -> int:
+def adapter_bytes(facts: ModelFacts, slots: int, *, tensor: int, pipeline: int) -> int:
     """Return the bytes of a device for all slots: attention, MLPs, experts, and the vocabulary.
 
     Each matrix has two of a low rank. Where the matrix is split by its output (queries, gates), the
     first is whole on each device. Where it is split by its input (the results of attention and
     MLP), the second is. A layer with a state counts as one with attention. Those of the embeddings
     and of the head are whole on each device that has them.
+
+    Args:
+        slots: bytes of all slots for each in- or output of a matrix.
     """
     shape = facts.shape
     hidden, split = shape.hidden_size, tensor
@@ -184,7 +179,7 @@ def adapter_bytes(facts: ModelFacts, slots: AdapterSlots, *, tensor: int, pipeli
     layers = -(-shape.num_layers // pipeline)
     ends = 2 if pipeline == 1 else 1
     numbers = layers * layer + ends * (shape.vocab_size + hidden)
-    return int(numbers * slots.rank * slots.count * slots.bytes_each)
+    return int(numbers * slots)
 
 
 def _gated(hidden: int, width: float) -> float:

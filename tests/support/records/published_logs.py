@@ -14,7 +14,6 @@ from typing import Any, Final
 from lmi_backend.printable import GIB
 from lmi_backend.sizing.memory import (
     UNSURE,
-    AdapterSlots,
     CacheKind,
     MemoryEstimate,
     adapter_bytes,
@@ -219,7 +218,7 @@ def _log(row: dict[str, str], model: dict[str, Any], configs: dict[str, Any]) ->
         length=int(number(row["max_model_len"])),
     )
     budget = int(number(row["device_gib"]) * (number(row["util"]) or 0.92) * GIB)
-    slots = AdapterSlots(count=model.get("adapters", 0), rank=16)
+    slots = model.get("adapters", 0) * 16 * 2
     tensor, pipeline = int(row["tp"] or 1), int(row["pp"] or 1)
     held = adapter_bytes(facts, slots, tensor=tensor, pipeline=pipeline)
     made = estimate_memory(

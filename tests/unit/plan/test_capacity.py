@@ -9,6 +9,7 @@ from lmi_backend.errors import PlanError
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.capacity import Capacity, describe
 from lmi_backend.plan.hardware import Hardware
+from lmi_backend.plan.memory_options import adapter_slots
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.printable import GIB
 from lmi_backend.sizing.kv_layers import LocalAttention
@@ -176,6 +177,20 @@ def test_a_cache_whose_size_is_given_has_it(properties: str, gib: float) -> None
     found = capacity(properties).estimate(1, 1)
     assert found.kv_cache / GIB == gib
     assert found.token_range == (found.num_tokens, found.num_tokens)
+
+
+@pytest.mark.parametrize(
+    ("properties", "slots"),
+    [
+        ("", 0),
+        ("option.enable_lora=true", 4 * 16 * 2),
+        ("option.enable_lora=true\noption.max_loras=1\noption.max_lora_rank=64", 64 * 2),
+        ("option.enable_lora=true\noption.max_loras=1\noption.lora_dtype=fp32", 16 * 4),
+        ("option.rolling_batch=trtllm\noption.enable_lora=true", 0),
+    ],
+)
+def test_slots_of_adapters_are_counted_by_rank_and_type(properties: str, slots: int) -> None:
+    assert adapter_slots(options_of(properties)) == slots
 
 
 def test_no_more_is_kept_on_the_host_than_there_is() -> None:
