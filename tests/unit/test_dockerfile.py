@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 import tomllib
@@ -10,8 +9,8 @@ import tomllib
 from lmi_backend.cli import serve
 from lmi_backend.cli.arguments import Parser
 from lmi_backend.supervisor.installation import OLDEST_FOR_FLEETS
+from tests.support.run.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = (ROOT / "Dockerfile").read_text("utf-8")
 SECURITY = (ROOT / "docs" / "security.md").read_text("utf-8")
 TEXT = WRITTEN.replace("\\\n", " ")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests import support
+from tests.support.run.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("docs/development.md", "docs/architecture.md")
 PARTS = [ROOT / name for name in ("lmi_backend", "tests", "tools", "deploy")]
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.run.places import ROOT
+
 PACKAGE = ROOT / "lmi_backend"
 PROVIDED = "worker/handlers/provided"
 

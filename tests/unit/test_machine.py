@@ -5,15 +5,13 @@ import re
 import resource
 import subprocess
 import threading
-from pathlib import Path
 
 import pytest
 
 from lmi_backend.cli import main as command
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.machine import check_limits, machine_problem, pip_command
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.run.places import ROOT
 
 
 @pytest.mark.parametrize("extra", ["server", "frontend", "mpi"])

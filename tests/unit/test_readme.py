@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from pathlib import Path
 
 import interpreters
 import pytest
@@ -10,8 +9,8 @@ import tomllib
 
 from lmi_backend.cli.main import parser
 from lmi_backend.supervisor.installation import OLDEST_FOR_FLEETS
+from tests.support.run.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "README.md").read_text("utf-8")
 COMMANDS = re.findall(r"^(?:\$ )?(lmi-backend [^#\n]+)", TEXT, re.MULTILINE)
 LINKS = re.findall(r"\]\((?!https?:)([^)]+)\)", TEXT)

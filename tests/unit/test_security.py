@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.cli.main import main
+from tests.support.run.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "hf_" + "aBcDeFgHiJkLmNoPqRsTuV"
 
 

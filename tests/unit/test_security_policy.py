@@ -1,15 +1,13 @@
 """What SECURITY.md says of Triton is what the lock and the package say."""
 
-from pathlib import Path
-
 from lmi_backend.supervisor.installation import (
     IN_WHEELS,
     OLDEST_FOR_FLEETS,
     READ_UNTIL,
     release_name,
 )
+from tests.support.run.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 POLICY = " ".join((ROOT / "SECURITY.md").read_text("utf-8").split())
 
 

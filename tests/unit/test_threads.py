@@ -4,12 +4,12 @@ import ast
 import runpy
 import weakref
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from lmi_backend import threads
 from lmi_backend.threads import QueueThreads, guarded_thread
+from tests.support.run.places import ROOT
 from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 
@@ -23,7 +23,7 @@ def test_processes_that_an_engine_spawns_expect_growth_too(
     assert len(seen) == calls
 
 
-PACKAGE = Path(__file__).resolve().parents[2] / "lmi_backend"
+PACKAGE = ROOT / "lmi_backend"
 
 # Threads that are made otherwise, and why they may end.
 OTHERS = {
