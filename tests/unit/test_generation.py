@@ -21,17 +21,12 @@ def test_merged_deltas_are_as_if_they_had_come_as_one(deltas: list[Delta]) -> No
 
 
 def test_the_later_delta_says_how_it_ended() -> None:
-    delta = Delta("a", 1, num_prompt_tokens=3)
+    # A total may start without a prompt.
+    delta = Delta("a", 1)
     later = Delta("b", 2, "stop", "s", 3)
     delta.merge(later)
     assert delta == Delta("ab", 3, "stop", "s", 3)
     assert later == Delta("b", 2, "stop", "s", 3)
-
-
-def test_a_total_may_start_empty() -> None:
-    total = Delta()
-    total.merge(Delta("a", 1, "length", num_prompt_tokens=3))
-    assert total == Delta("a", 1, "length", num_prompt_tokens=3)
 
 
 @pytest.mark.parametrize(

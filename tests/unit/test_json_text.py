@@ -11,9 +11,7 @@ from lmi_backend.errors import HttpError, WorkerError
 from lmi_backend.frontend.http.bodies import read_object
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc.frames import FrameDecoder
-from lmi_backend.json_text import (
-    UNREADABLE,
-)
+from lmi_backend.json_text import UNREADABLE
 
 PROBLEMS = {
     b"[1]": "is not an object: Expected `object`, got `array`",

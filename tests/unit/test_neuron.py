@@ -42,11 +42,6 @@ def test_an_interpreter_without_the_plugin_is_refused() -> None:
         create_engine("vllm-neuron", EngineConfig(model="org/m"))
 
 
-def test_an_interpreter_that_is_none_is_refused_by_its_option(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="pythonExecutable"):
-        planned(tmp_path, f"{TNX}option.pythonExecutable=/no/python")
-
-
 def test_each_worker_has_cores_of_its_own(tmp_path: Path) -> None:
     more = "option.tensor_parallel_degree=2\nnc.minWorkers=2\nnc.maxWorkers=2\nengine=MPI"
     plan = planned(tmp_path, TNX + more)

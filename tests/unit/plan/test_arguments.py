@@ -20,9 +20,7 @@ def arguments(text: str) -> dict[str, Any]:
     return {name: value for name, value in made.items() if name not in sizes}
 
 
-def test_lmis_defaults_count_where_the_guide_has_them() -> None:
-    assert arguments("option.rolling_batch=lmi-dist")["gpu_memory_utilization"] == 0.9
-    assert "gpu_memory_utilization" not in arguments("option.rolling_batch=vllm")
+def test_a_default_of_lmis_guide_gives_way() -> None:
     set_by_user = "option.rolling_batch=lmi-dist\noption.gpu_memory_utilization=0.5"
     assert arguments(set_by_user)["gpu_memory_utilization"] == 0.5
 

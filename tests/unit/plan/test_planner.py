@@ -42,19 +42,12 @@ def test_each_data_parallel_copy_runs_as_many() -> None:
     assert made.max_requests == 4 * made.limits.max_running
 
 
-def test_lora_is_served_by_one_worker() -> None:
-    made = plan("option.tensor_parallel_degree=1\noption.enable_lora=true", FOUR)
-    assert made.parallel.workers == 1
-    assert "1 worker: LMI serves LoRA adapters from one worker" in made.reasons
-    assert made.config.arguments["max_loras"] == 4
+def test_lora_is_served_by_more_workers_where_that_is_set() -> None:
     asked = "option.tensor_parallel_degree=1\noption.enable_lora=true\nminWorkers=2"
     assert plan(asked, FOUR).parallel.workers == 4
 
 
-def test_devices_can_be_chosen() -> None:
-    text = "load_on_devices=1;3\noption.tensor_parallel_degree=1"
-    assert plan(text, FOUR).parallel.device_groups == (("2",), ("7",))
-    assert plan("load_on_devices=gpu2", FOUR).parallel.device_groups == (("5", "7"),)
+def test_devices_are_those_of_the_machine_or_none() -> None:
     with pytest.raises(OptionError, match=r"visible: none; plan, .* suppose some with --gpus"):
         plan("load_on_devices=0", Hardware())
     assert plan("load_on_devices=-1", FOUR).parallel.device_groups == ((),)
@@ -63,6 +56,8 @@ def test_devices_can_be_chosen() -> None:
 def test_each_device_of_the_list_is_the_first_of_a_worker() -> None:
     eight = Hardware(devices=tuple("abcdefgh"))
     for text, groups in {
+        "load_on_devices=gpu6": ["gh"],
+        "load_on_devices=1;3\noption.tensor_parallel_degree=1": ["b", "d"],
         "load_on_devices=0\noption.tensor_parallel_degree=4": ["abcd"],
         "load_on_devices=0;4\noption.tensor_parallel_degree=2": ["ab", "ef"],
         "load_on_devices=6;0": ["gh", "ab"],
@@ -164,13 +159,6 @@ def test_a_handler_of_the_users_is_not_judged_by_its_task(tmp_path: Path) -> Non
     (tmp_path / "model.py").write_text("def handle(inputs): ...\n", encoding="utf-8")
     made = plan("option.rolling_batch=disable\noption.task=classify", folder=tmp_path)
     assert made.engine == "custom"
-
-
-@pytest.mark.parametrize(("word", "has_note"), [("auto", True), ("vllm", False)])
-def test_where_more_run_at_once_than_in_lmi_it_is_said(word: str, has_note: bool) -> None:
-    made = plan(f"option.rolling_batch={word}")
-    notes = [why for why in made.reasons if why.startswith("256 requests at once: no number is")]
-    assert (made.limits.max_running, bool(notes)) == (256, has_note)
 
 
 @pytest.mark.parametrize(
