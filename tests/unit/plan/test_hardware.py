@@ -210,39 +210,28 @@ def names(mask: str | None, gpus: list[Gpu], nodes: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("mask", "expected"),
+    ("gpus", "mask", "expected"),
     [
-        ("", []),
-        ("-1", []),
-        ("0", ["0"]),
-        ("2, 0", ["2", "0"]),
-        ("0,-1,1", ["0"]),
-        ("GPU-8f2,MIG-1a", ["GPU-8f2", "MIG-1a"]),
+        # Where no driver tells, the mask is believed.
+        ([], "", []),
+        ([], "-1", []),
+        ([], "0", ["0"]),
+        ([], "2, 0", ["2", "0"]),
+        ([], "0,-1,1", ["0"]),
+        ([], "GPU-8f2,MIG-1a", ["GPU-8f2", "MIG-1a"]),
+        (TWO, None, ["0", "1"]),
+        (TWO, "1,0", ["1", "0"]),
+        (TWO, "4,5", []),
+        (TWO, "1,2,0", ["1"]),
+        (TWO, "GPU-8f9", ["GPU-8f9"]),
+        (TWO, "GPU-8f", []),
     ],
 )
-def test_where_no_driver_tells_the_mask_is_believed(
-    mask: str, expected: list[str], tmp_path: Path
+def test_a_mask_takes_what_cuda_takes(
+    gpus: list[Gpu], mask: str | None, expected: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "nvidia7").touch()
-    assert names(mask, [], tmp_path) == expected
-
-
-@pytest.mark.parametrize(
-    ("mask", "expected"),
-    [
-        (None, ["0", "1"]),
-        ("1,0", ["1", "0"]),
-        ("4,5", []),
-        ("1,2,0", ["1"]),
-        ("GPU-8f9", ["GPU-8f9"]),
-        ("GPU-8f", []),
-    ],
-)
-def test_of_known_gpus_it_takes_what_cuda_takes(
-    mask: str | None, expected: list[str], tmp_path: Path
-) -> None:
-    (tmp_path / "nvidia7").touch()
-    assert names(mask, TWO, tmp_path) == expected
+    assert names(mask, gpus, tmp_path) == expected
 
 
 def test_device_nodes_are_counted_and_not_named(tmp_path: Path) -> None:

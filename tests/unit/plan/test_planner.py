@@ -42,11 +42,6 @@ def test_each_data_parallel_copy_runs_as_many() -> None:
     assert made.max_requests == 4 * made.limits.max_running
 
 
-def test_lora_is_served_by_more_workers_where_that_is_set() -> None:
-    asked = "option.tensor_parallel_degree=1\noption.enable_lora=true\nminWorkers=2"
-    assert plan(asked, FOUR).parallel.workers == 4
-
-
 def test_devices_are_those_of_the_machine_or_none() -> None:
     with pytest.raises(OptionError, match=r"visible: none; plan, .* suppose some with --gpus"):
         plan("load_on_devices=0", Hardware())
@@ -175,6 +170,8 @@ def test_a_handler_of_the_users_is_not_judged_by_its_task(tmp_path: Path) -> Non
         ("maxWorkers=3", FOUR, 3, 3, ""),
         ("minWorkers=2\nmaxWorkers=2", FOUR, 2, 2, ""),
         ("minWorkers=1", FOUR, 4, 4, "not minWorkers=1: LMI adds and stops workers where max"),
+        # Where adapters are served and nobody says how many, one does.
+        ("option.enable_lora=true\nminWorkers=2", FOUR, 4, 4, "not minWorkers=2: LMI adds and"),
         (
             "engine=MPI\noption.rolling_batch=lmi-dist\nminWorkers=1\nmaxWorkers=2",
             FOUR,

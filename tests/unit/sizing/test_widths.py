@@ -31,6 +31,7 @@ def test_layers_of_an_encoder_of_sounds(more: dict[str, Any], layer: int) -> Non
 
 
 FAST, SLOW = {"rope_theta": 1e6}, {"rope_theta": 1e4}
+EIGHTFOLD = {"rope_type": "linear", "factor": 8.0}
 CONFIG = known_configs()["Qwen/Qwen3-8B"]
 
 
@@ -47,7 +48,12 @@ CONFIG = known_configs()["Qwen/Qwen3-8B"]
         ({"rope_local_base_freq": 10000.0}, 2 * 128),
         ({"rope_parameters": {"full_attention": FAST, "sliding_attention": SLOW}}, 2 * 128),
         ({"rope_parameters": {"full_attention": FAST, "sliding_attention": FAST}}, 128),
+        # Gemma-3's whole layers have eight times the positions, those with a window do not.
+        ({"rope_scaling": EIGHTFOLD}, 8 * 128),
+        ({"rope_scaling": EIGHTFOLD, "rope_local_base_freq": 10000.0}, 9 * 128),
         # What nobody writes is passed over.
+        *(({"rope_scaling": EIGHTFOLD | {"factor": each}}, 128) for each in (-2, 0.5, "8", 1e300)),
+        ({"rope_scaling": EIGHTFOLD | {"factor": True}}, 128),
         ({"partial_rotary_factor": "half"}, 128),
         ({"partial_rotary_factor": 7}, 128),
         ({"rope_parameters": "auto"}, 128),
@@ -61,13 +67,3 @@ def test_the_numbers_of_a_position(change: dict[str, Any], numbers: int) -> None
 def test_wide_layers_keep_what_they_do_not_rotate() -> None:
     """As Gemma 4: half of the logged weights that were missing."""
     assert facts_of(known_configs()["nvidia/Gemma-4-31B-IT-NVFP4"]).shape.rotated == 256 + 512
-
-
-def test_stretched_positions_are_kept_each() -> None:
-    """Gemma-3's whole layers have eight times the positions, those with a window do not."""
-    linear = {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}
-    assert facts_of(CONFIG | linear).shape.rotated == 8 * 128
-    assert facts_of(CONFIG | linear | {"rope_local_base_freq": 10000.0}).shape.rotated == 9 * 128
-    for factor in (-2, 0.5, "8", True, 1e300):
-        odd = {"rope_scaling": {"rope_type": "linear", "factor": factor}}
-        assert facts_of(CONFIG | odd).shape.rotated == 128
