@@ -9,49 +9,35 @@ assert _RECORD
 KNOWN = (*live_keys("vllm"), *(f"option.{name}" for name in _RECORD.arguments))
 
 
+MEANT, NAMED = "; did you mean option.{}?", "; LMI's name for it is {}"
+WITH_BEGINNINGS = "options.dtype option_dtype Option.dtype OPTION_DTYPE dtype DType"
+OTHER_THINGS = """
+    tp_sizes pp_degrees gpu_batch_size cpu_memory_utilization min_model_len batch_timeout keep_alive
+    max_batch_delays_ms n_gpu_layers output_len decode_parallel_size x
+"""
+
+
 @pytest.mark.parametrize(
-    ("word", "meant"),
+    ("written", "hint"),
     [
-        ("max_modle_len", "option.max_model_len"),
-        ("max_model_length", "option.max_model_len"),
-        ("tensor-paralel-degree", "option.tensor_parallel_degree"),
-        ("entry_point", "option.entryPoint"),
+        # A slip of the hand.
+        ("option.max_modle_len", MEANT.format("max_model_len")),
+        ("option.max_model_length", MEANT.format("max_model_len")),
+        ("option.tensor-paralel-degree", MEANT.format("tensor_parallel_degree")),
+        ("option.entry_point", MEANT.format("entryPoint")),
+        # The beginning of a key is no part of its name.
+        *((each, MEANT.format("dtype")) for each in WITH_BEGINNINGS.split()),
+        # Another server's word is told by its meaning.
+        ("option.tp_size", NAMED.format("option.tensor_parallel_degree")),
+        ("option.context_length", NAMED.format("option.max_model_len")),
+        ("option.mem_fraction_static", NAMED.format("option.gpu_memory_utilization")),
+        ("option.max_concurrent_requests", NAMED.format("job_queue_size")),
+        # A word that means another thing is no hint.
+        *((f"option.{each}", "") for each in OTHER_THINGS.split()),
     ],
 )
-def test_a_slip_of_the_hand_is_set_right(word: str, meant: str) -> None:
-    assert closest(f"option.{word}", KNOWN) == f"; did you mean {meant}?"
-
-
-@pytest.mark.parametrize(
-    "written", ["options.dtype", "option_dtype", "Option.dtype", "OPTION_DTYPE", "dtype", "DType"]
-)
-def test_the_beginning_of_a_key_is_no_part_of_its_name(written: str) -> None:
-    assert closest(written, KNOWN) == "; did you mean option.dtype?"
-
-
-@pytest.mark.parametrize(
-    ("word", "meant"),
-    [
-        ("tp_size", "option.tensor_parallel_degree"),
-        ("context_length", "option.max_model_len"),
-        ("mem_fraction_static", "option.gpu_memory_utilization"),
-        ("max_concurrent_requests", "job_queue_size"),
-    ],
-)
-def test_another_servers_word_is_told_by_its_meaning(word: str, meant: str) -> None:
-    assert closest(f"option.{word}", KNOWN) == f"; LMI's name for it is {meant}"
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        "tp_sizes", "pp_degrees", "gpu_batch_size", "cpu_memory_utilization", "min_model_len",
-        "batch_timeout", "keep_alive", "max_batch_delays_ms", "n_gpu_layers",
-        "output_len", "decode_parallel_size", "x",
-    ],
-)  # fmt: skip
-def test_a_word_that_means_another_thing_is_no_hint(word: str) -> None:
-    assert closest(f"option.{word}", KNOWN) == ""
+def test_a_hint_is_what_was_meant(written: str, hint: str) -> None:
+    assert closest(written, KNOWN) == hint
 
 
 def test_every_meaning_is_an_option_and_no_word_is_one_of_vllms() -> None:
