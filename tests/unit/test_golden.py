@@ -91,7 +91,8 @@ def portable(text: str, folder: Path) -> str:
         (MPIRUN, "MPIRUN"),
     )
     for place, name in places:
-        text = text.replace(str(place), f"<{name}>")
+        for written in (shlex.quote(str(place)), str(place)):
+            text = text.replace(written, f"<{name}>")
     return text
 
 

@@ -64,7 +64,7 @@ class Walk:
 def interpreter(folder: Path) -> Path:
     """Write a program that runs this interpreter as this module does; return its path."""
     path = folder / "python"
-    path.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} "$@"\n', encoding="utf-8")
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{__file__}" "$@"\n', encoding="utf-8")
     path.chmod(0o700)
     return path
 

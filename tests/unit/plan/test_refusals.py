@@ -37,7 +37,7 @@ def python(tmp_path: Path) -> str:
     models.mkdir(parents=True)
     (tmp_path / "transformers" / "__init__.py").touch()
     (models / "modeling_other.py").write_text("class OtherForCausalLM(Base):\n    pass\n")
-    return script(tmp_path / "python", f'PYTHONPATH={tmp_path} exec {sys.executable} "$@"')
+    return script(tmp_path / "python", f'PYTHONPATH={tmp_path} exec "{sys.executable}" "$@"')
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,8 @@ NOTHING = "print('{\"vulnerabilities\": {}}')"
 
 def _program(path: Path, script: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!{sys.executable}\n{script}")
+    # The path of an interpreter may have a blank, which ends it in a script's first line.
+    path.write_text(f'#!/bin/sh\n"exec" "{sys.executable}" "$0" "$@"\n{script}')
     path.chmod(0o700)
     return path
 
