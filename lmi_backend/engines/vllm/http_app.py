@@ -297,8 +297,9 @@ class HttpApp:
     async def _respond_by_server(self, request: HttpRequest, answer: BodyAnswer) -> None:
         try:
             await respond(self._app, request, answer.take, answer.begin)
-        except Exception:
-            if self._engine.errored or not answer.is_written:
+        except Exception as error:
+            is_dead = isinstance(error, EngineDeadError) or self._engine.errored
+            if is_dead or not answer.is_written:
                 raise
         if answer.is_cut:
             raise self._death()
