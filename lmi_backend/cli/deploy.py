@@ -155,19 +155,17 @@ def _served(model: LmiFolder, arguments: argparse.Namespace) -> tuple[EnginePlan
     if has_folder and arguments.to in OF_PODS and not arguments.model_claim:
         texts = _texts(model.folder)
         _warn_of_secrets(plan)
-    title, place, words = _place(model, options, arguments.to) if has_folder else ("", "", ())
+    place = _place(model, options, arguments.to) if has_folder else ""
     remote_model = _remote_model(plan, arguments)
     served = Served(
         name=manifest_name(model.name),
-        title=title or model.name,
+        title=model.name,
         image=arguments.image or _image(options, plan),
         needs=Needs.of(plan, is_downloaded=bool(remote_model)),
         replicas=arguments.replicas or Served.replicas,
-        folder=model.folder.resolve() if has_folder else None,
         mount=_mount(model.folder, arguments.output),
         place=place,
-        words=words,
-        variables=_variables(options, plan, arguments, title=title or model.name, place=place),
+        variables=_variables(options, plan, arguments, title=model.name, place=place),
         texts=texts,
         extras=frozenset(arguments.with_),
         namespace=arguments.namespace,
@@ -223,15 +221,13 @@ def _remote_model(plan: EnginePlan, arguments: argparse.Namespace) -> str:
     return "" if os.path.isabs(model) else model
 
 
-def _place(model: LmiFolder, options: LmiOptions, target: str) -> tuple[str, str, tuple[str, ...]]:
-    """Return a model's name, its folder where it will run, and what `serve` is given."""
+def _place(model: LmiFolder, options: LmiOptions, target: str) -> str:
+    """Return a model's folder where it will run."""
     if target == "systemd":
-        folder = str(model.folder.resolve())
-        return model.name, folder, (folder,)
-    if os.path.normpath(options[opt.MODEL_ID] or ".") == STORE:
-        # As LMI has it: the properties and the weights are in one folder, which they name.
-        return model.name, STORE, ()
-    return model.name, f"{STORE}/{model.name}", (f"{STORE}/{model.name}",)
+        return str(model.folder.resolve())
+    # As LMI has it: the properties and the weights are in one folder, which they name.
+    is_store = os.path.normpath(options[opt.MODEL_ID] or ".") == STORE
+    return STORE if is_store else f"{STORE}/{model.name}"
 
 
 def _variables(
@@ -242,16 +238,14 @@ def _variables(
     title: str,
     place: str,
 ) -> dict[str, str]:
-    is_here = arguments.to == "systemd"
-    assigned = variables_of(options, os.environ, place=place, name=title)
-    written = {LOAD_MODELS: f"{title}={STORE}"} if place == STORE else {}
-    written |= assigned.written
-    if is_here:
+    assigned, secret, of_server = variables_of(options, os.environ, place=place, name=title)
+    written = ({LOAD_MODELS: f"{title}={STORE}"} if place == STORE else {}) | assigned
+    if arguments.to == "systemd":
         written |= interpreter_of(options, plan.launch.python)
         if not machine_of(arguments).for_another_machine and os.environ.get(MASK):
             written |= {MASK: os.environ[MASK]}
-    left = sorted({*assigned.left} - {*written})
-    for name in assigned.secret:
+    left = sorted(of_server - {*written})
+    for name in secret:
         say(f"{title}: {name} may be secret and is not written; {_SECRETS[arguments.to]}")
     if left:
         say(f"{title}: not written, set where the server runs: {', '.join(left)}")

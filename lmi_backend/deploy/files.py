@@ -95,7 +95,7 @@ def systemd(served: Served) -> dict[str, str]:
     values = {
         "name": served.full_name,
         "model": served.title,
-        "words": f" {_unit_word(str(served.folder))}" if served.folder else "",
+        "words": f" {_unit_word(served.place)}" if served.place else "",
         "variables": "".join(f"Environment={value}\n" for value in variables),
         "command": _unit_word(str(Path(sys.executable).parent / "lmi-backend")),
         "drain_seconds": served.needs.request_seconds,

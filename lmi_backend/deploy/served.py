@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.deploy.filling import STORE
 from lmi_backend.printable import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from lmi_backend.deploy.filling import Value
     from lmi_backend.plan import EnginePlan
@@ -130,14 +130,10 @@ class Served:
     title: str
     image: str
     needs: Needs
-    folder: Path | None
-    """Its LMI folder on this machine; None if variables say everything."""
     mount: str = ""
-    """That folder as the files name it: from where they are, if it is near."""
+    """Its LMI folder on this machine as the files name it: from where they are, if it is near."""
     place: str = ""
-    """That folder inside a container; empty if there is none."""
-    words: tuple[str, ...] = ()
-    """After `serve`: the folder, unless a variable names it."""
+    """That folder where it is served; empty if there is none: variables say everything."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that the plan was made with."""
     replicas: int = 2
@@ -153,6 +149,11 @@ class Served:
     remote_model: str = ""
     """A hub id or an s3:// prefix, if the server downloads the model."""
     revision: str = ""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """After `serve`: the folder, unless a variable names it."""
+        return () if self.place in ("", STORE) else (self.place,)
 
     @property
     def full_name(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.options.model_store import LOAD_MODELS, MODEL_STORE, model_urls
@@ -23,20 +22,14 @@ _PLANNER: Final = ("VLLM_CPU_KVCACHE_SPACE", "VLLM_PLUGINS", "VLLM_USE_MODELSCOP
 _BUCKET: Final = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
 
 
-@dataclass(frozen=True)
-class Variables:
-    written: Mapping[str, str]
-    """Name to value, for the environment of the server."""
-    secret: tuple[str, ...] = ()
-    """Names whose values are not written."""
-    left: tuple[str, ...] = ()
-    """Names that describe a machine and not the model."""
-
-
 def variables_of(
     options: LmiOptions, environment: Mapping[str, str], *, place: str, name: str
-) -> Variables:
-    """Sort the variables that options were read from; the server has the folder at `place`."""
+) -> tuple[dict[str, str], list[str], set[str]]:
+    """Sort the variables that options were read from; the server has the folder at `place`.
+
+    Returns those to write, the names of secret ones, and the names of those that describe a machine
+    and not the model.
+    """
     machine = _names(options, opt.PYTHON_EXECUTABLE.name)
     from_variables = [each for each in options.classifications if each.setting.origin == ORIGIN]
     names = {each.setting.name for each in from_variables}
@@ -48,7 +41,7 @@ def variables_of(
     written = {each: environment[each] for each in sorted(carried - secret)}
     if entry := _load_entry(options, environment, place=place, name=name):
         written[LOAD_MODELS] = entry
-    return Variables(written, tuple(sorted(secret)), tuple(sorted(of_server)))
+    return written, sorted(secret), of_server
 
 
 def _is_of_machine(name: str) -> bool:

@@ -1,6 +1,5 @@
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import yaml
@@ -13,9 +12,7 @@ SERVED = Served(
     title="M",
     image="i",
     needs=Needs(devices=2),
-    folder=Path("/m"),
     place="/opt/ml/model/M",
-    words=("/opt/ml/model/M",),
     texts={"serving.properties": "a=b"},
 )
 
@@ -43,8 +40,8 @@ def test_a_model_is_a_config_map_or_a_claim() -> None:
 
 def test_a_folder_may_have_any_name() -> None:
     """A unit has specifiers, variables and quotes of its own, Compose variables."""
-    folder = Path("/a b/100%/$x's/\"y")
-    served = replace(SERVED, folder=folder, mount=str(folder))
+    folder = "/a b/100%/$x's/\"y"
+    served = replace(SERVED, mount=folder, place=folder)
     (unit,) = TARGETS["systemd"](served).values()
     assert r"""lmi-backend" serve "/a b/100%%/$$x's/\"y" --port""" in unit
     (text,) = TARGETS["compose"](served).values()
