@@ -17,7 +17,7 @@ import psutil
 from lmi_backend.endpoint.control import find_endpoints, is_endpoint_of, request_health
 from lmi_backend.errors import UnavailableError
 from lmi_backend.printable import log, say
-from lmi_backend.supervisor.processes import AwaitedStubs, has_dead_stub, lives, stubs_of
+from lmi_backend.supervisor.processes import StubStarts, lives, stubs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +47,7 @@ class HealthMonitor(threading.Thread):
         super().__init__(name="health", daemon=True)
         self._client = client
         self._server, self._base = server, base
-        self._awaited = AwaitedStubs(server)
+        self._starts = StubStarts(server)
         self._names = set(names)
         self._stopped = threading.Event()
         self._misses: dict[str, int] = {}
@@ -99,8 +99,6 @@ class HealthMonitor(threading.Thread):
                 psutil.Process(self._server).kill()
             return "tritonserver does not answer"
         self._misses.pop("", None)
-        if any(each.get("state") == "LOADING" for each in index):
-            self._awaited.kill()
         ready = self._names & {each["name"] for each in index if each.get("state") == "READY"}
         for name in self._names - ready:
             self._misses.pop(name, None)
@@ -108,7 +106,11 @@ class HealthMonitor(threading.Thread):
             # Twice: it may be on its way out or in.
             if self._count(name, is_well=self._has_stub(name), most=2):
                 return f"the stub of {name} died"
-        if self._has_left_a_stub():
+        self._looks += 1
+        # A model that is loaded again while it serves is not said to be loading.
+        is_loading = any(each.get("state") == "LOADING" for each in index)
+        is_due = is_loading or self._looks % _LOOKS_PER_SEARCH == 0
+        if is_due and self._starts.has_dead_one():
             return "a model's stub died while it was started"
         return self._endpoint_problem(ready)
 
@@ -141,13 +143,6 @@ class HealthMonitor(threading.Thread):
             if self._count(f"socket {name}", is_well=name not in gone, most=_SOCKET_LOOKS)
         )
         return next(lost, "")
-
-    def _has_left_a_stub(self) -> bool:
-        # Of a model that was being loaded again.
-        self._looks = (self._looks + 1) % _LOOKS_PER_SEARCH
-        return self._looks == 0 and self._count(
-            "stub", is_well=not has_dead_stub(self._server), most=_LOOKS // _LOOKS_PER_SEARCH
-        )
 
     def _has_stub(self, name: str) -> bool:
         """Tell whether a model's stub lives; all processes are looked through only if not."""

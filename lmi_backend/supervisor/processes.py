@@ -29,8 +29,8 @@ _WORKER_MODULE: Final = "lmi_backend.worker.main"
 _PROGRAMS: Final = ("/tritonserver", f"/{STUB}")
 _POLL_SECONDS: Final = 0.02
 _KILL_SECONDS: Final = 5
-# A stub that has let its model go exits within a second.
-_EXIT_SECONDS: Final = 5.0
+# Within it a stub that has let its model go exits, and tritonserver takes notice of one that died.
+_NOTICE_SECONDS: Final = 5.0
 _WAIT4: Final = {"x86_64": 61, "aarch64": 260}.get(os.uname().machine)
 """Number of the kernel's call, as `syscall` of proc(5) has it."""
 _SET_DEATH_SIGNAL: Final = 1
@@ -50,42 +50,40 @@ def stubs_of(server: int) -> dict[str, psutil.Process]:
     }
 
 
-def has_dead_stub(server: int) -> bool:
-    """Tell whether a stub has died and its server has not taken notice.
+class StubStarts:
+    """Looks for starts of stubs that would never end: their server waits for the wrong thing.
 
-    24.10 continues to wait for ever for one that was killed at a bad moment of its start, or whose
-    program could not be run. All children of a server are stubs.
-    """
-    try:
-        return not all(map(lives, psutil.Process(server).children()))
-    except psutil.Error:
-        return False
-
-
-class AwaitedStubs:
-    """Kills stubs for whose exit a server waits although they live: their load would never end.
-
-    Triton waits so after a second of its start in which a stub got no processor.
+    24.10 waits for ever for a stub that was killed at a bad moment of its start, or whose program
+    could not be run. A stub that got no processor for a second of its start lives, and Triton waits
+    for its exit. All children of a server are stubs.
     """
 
     def __init__(self, server: int) -> None:
         self._server = server
-        self._since: dict[psutil.Process, float] = {}
+        self._since: dict[tuple[psutil.Process, bool], float] = {}
 
-    def kill(self) -> None:
-        now, awaited = time.monotonic(), set()
+    def has_dead_one(self) -> bool:
+        """Tell whether a stub is dead and its server takes no notice; kill what it waits for."""
+        now, awaited = time.monotonic(), self._awaited()
+        try:
+            children = [(each, lives(each)) for each in psutil.Process(self._server).children()]
+        except psutil.Error:
+            return False
+        waits = [key for key in children if not key[1] or key[0].pid in awaited]
+        self._since = {key: self._since.get(key, now) for key in waits}
+        late = [key for key, since in self._since.items() if now - since > _NOTICE_SECONDS]
+        send_kill(process for process, is_alive in late if is_alive)
+        return not all(is_alive for _, is_alive in late)
+
+    def _awaited(self) -> set[int]:
+        """Return the processes for whose exit a thread of the server waits."""
+        awaited = set()
         for path in Path(f"/proc/{self._server}/task").glob("*/syscall"):
             # Of a thread that runs, it is one word.
             with contextlib.suppress(OSError, ValueError):
                 number, pid, *_ = path.read_text("ascii").split()
                 awaited |= {int(pid, 16)} if int(number) == _WAIT4 else set()
-        with contextlib.suppress(psutil.Error):
-            children = psutil.Process(self._server).children()
-            stubs = [each for each in children if each.pid in awaited]
-            self._since = {each: self._since.get(each, now) for each in stubs}
-            for each in stubs:
-                if now - self._since[each] > _EXIT_SECONDS:
-                    each.kill()
+        return awaited
 
 
 def lives(process: psutil.Process | None) -> bool:

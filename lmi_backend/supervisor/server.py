@@ -27,9 +27,8 @@ from lmi_backend.supervisor.health import HealthMonitor
 from lmi_backend.supervisor.log_relay import STANDARD_ERROR, log_options
 from lmi_backend.supervisor.private_arguments import REDACTED, start_privately
 from lmi_backend.supervisor.processes import (
-    AwaitedStubs,
+    StubStarts,
     end_with,
-    has_dead_stub,
     kill,
     send_kill,
     stubs_of,
@@ -130,8 +129,6 @@ class ServerSetup:
 
 _POLL_SECONDS: Final = 0.2
 _ANSWER_SECONDS: Final = 2.0
-# In which tritonserver takes notice of a stub's death, if it does.
-_NOTICE_SECONDS: Final = 5.0
 _URGENT_SECONDS: Final = 0.5
 
 
@@ -153,18 +150,13 @@ class RunningServer:
         self.failed: dict[str, str] = {}
         """Models that could not be loaded at the start, and why; they are tried again."""
         self._process = _start(setup)
-        self._awaited = AwaitedStubs(self._process.pid)
-        self._well_at = time.monotonic()
+        self._starts = StubStarts(self._process.pid)
 
     def check(self) -> None:
         """Raise UnavailableError if the server, which is being started, will never be ready."""
         if (status := self._process.poll()) is not None:
             raise UnavailableError(f"tritonserver {describe_exit(status)}; its log says why")
-        self._awaited.kill()
-        now = time.monotonic()
-        if not has_dead_stub(self._process.pid):
-            self._well_at = now
-        elif now - self._well_at > _NOTICE_SECONDS:
+        if self._starts.has_dead_one():
             raise UnavailableError("a model's stub died while it was started; the log may say why")
 
     @property

@@ -1,11 +1,13 @@
 import os
 import subprocess
+import sys
 
 import psutil
 import pytest
 
 from lmi_backend.supervisor import processes
-from lmi_backend.supervisor.processes import running, wait_for_ends
+from lmi_backend.supervisor.processes import StubStarts, running, wait_for_ends
+from tests.support.run.processes import child
 from tests.support.run.waiting import wait_for
 
 
@@ -39,3 +41,16 @@ def test_a_zombie_that_its_parent_leaves_is_not_waited_for() -> None:
         assert wait_for_ends([child], 60.0) == []
         assert child.status() == psutil.STATUS_ZOMBIE
         parent.communicate(b"")
+
+
+def test_a_stub_that_is_dead_or_waited_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_NOTICE_SECONDS", 0.2)
+    text = "import os; os.spawnlp(os.P_NOWAIT, 'true', 'true'); input()"
+    with child(sys.executable, "-c", text, stdin=subprocess.PIPE) as server:
+        wait_for(StubStarts(server.pid).has_dead_one)
+    text = "import os; os.spawnlp(os.P_WAIT, 'sleep', 'sleep', '1000')"
+    with child(sys.executable, "-c", text) as server:
+        starts = StubStarts(server.pid)
+        wait_for(lambda: starts.has_dead_one() or server.poll() is not None)
+        # It was waited for, so it is killed.
+        assert server.wait() == 0
