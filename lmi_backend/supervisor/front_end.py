@@ -172,16 +172,13 @@ class Restarted:
         self._settings, self._log, self._backoff = settings, log, Backoff()
         self._start_at = 0.0
         self._socket: socket.socket | None = None
-        self._process: BeatingProcess | None = None
-        self._leaving: list[BeatingProcess] = []
+        self._processes: list[BeatingProcess] = []
+        """At most one of them accepts connections."""
         self.look()
 
     @property
     def is_running(self) -> bool:
-        return any(each.is_running for each in self._all())
-
-    def _all(self) -> list[BeatingProcess]:
-        return [*([self._process] if self._process else []), *self._leaving]
+        return any(each.is_running for each in self._processes)
 
     def look(self) -> None:
         """Start it again if it has exited, once the pause is over.
@@ -193,24 +190,20 @@ class Restarted:
         except Exception:  # noqa: BLE001
             log_text(traceback.format_exc())
             self.stop()
-            self._process = None
             self._put_off("cannot be watched")
 
     def _look(self) -> None:
-        for each in [each for each in self._leaving if each.problem()]:
-            each.stop()
-            self._leaving.remove(each)
-        if (process := self._process) is not None:
-            if problem := process.problem():
-                self._process = None
-                process.stop()
-                self._put_off(problem, process.age)
-            elif process.leaves:
-                self._process = None
-                self._leaving.append(process)
-        elif time.monotonic() >= self._start_at:
+        for each in [*self._processes]:
+            if problem := each.problem():
+                self._processes.remove(each)
+                each.stop()
+                if not each.leaves:
+                    self._put_off(problem, each.age)
+                    return
+        if time.monotonic() >= self._start_at and all(each.leaves for each in self._processes):
             try:
-                self._process = BeatingProcess(self._settings, self._log, self._open().fileno())
+                process = BeatingProcess(self._settings, self._log, self._open().fileno())
+                self._processes.append(process)
             except (OSError, ConfigurationError) as error:
                 self._put_off(f"cannot be started: {error}")
 
@@ -239,10 +232,10 @@ class Restarted:
 
     def send(self, number: signal.Signals) -> None:
         # The thread that keeps it up may find that it has ended.
-        for each in self._all():
+        for each in [*self._processes]:
             each.send_signal(number)
 
     def stop(self) -> None:
-        for each in self._all():
+        for each in self._processes:
             each.stop()
-        self._leaving = []
+        self._processes = []
