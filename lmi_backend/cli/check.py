@@ -58,7 +58,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    models = models_at(arguments, os.environ)
+    models = models_at(arguments)
     machine = machine_of(arguments)
     hardware = machine.hardware()
     examined = examine(models, machine, hardware)

@@ -54,7 +54,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _convert(arguments: argparse.Namespace) -> int:
-    models = find_models(arguments.paths, os.environ, arguments.repository)
+    models = find_models(arguments.paths, arguments.repository)
     if arguments.name:
         if len(models) > 1:
             message = f"--name {arguments.name}: names one model, but there are {len(models)}"

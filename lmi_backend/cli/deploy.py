@@ -117,7 +117,7 @@ def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
 
 
 def _deploy(arguments: argparse.Namespace) -> int:
-    model = model_at(arguments, os.environ)
+    model = model_at(arguments)
     if model.given:
         advice = f"`lmi-backend check {arguments.path} --save FOLDER` writes one"
         raise ConfigurationError(f"{arguments.path}: accepted: a folder; {advice}")
@@ -238,7 +238,7 @@ def _variables(
     title: str,
     place: str,
 ) -> dict[str, str]:
-    assigned, secret, of_server = variables_of(options, os.environ, place=place, name=title)
+    assigned, secret, of_server = variables_of(options, place=place, name=title)
     written = ({LOAD_MODELS: f"{title}={STORE}"} if place == STORE else {}) | assigned
     if arguments.to == "systemd":
         written |= interpreter_of(options, plan.launch.python)

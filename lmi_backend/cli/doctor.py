@@ -191,7 +191,7 @@ def _disk() -> tuple[str, str]:
 
 def _models(paths: Sequence[str], hardware: Hardware) -> Iterator[CheckResult]:
     try:
-        models = find_models(paths, os.environ, DEFAULT_STORE)
+        models = find_models(paths, DEFAULT_STORE)
     except ConfigurationError as error:
         yield CheckResult("models", "error", str(error))
         return

@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -96,10 +96,10 @@ def add_save(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save", type=path_of, metavar="FOLDER", help=what)
 
 
-def models_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> list[LmiFolder]:
+def models_at(arguments: argparse.Namespace) -> list[LmiFolder]:
     paths = [arguments.path] if arguments.path else []
     # A model with variables only has no folder yet: none of its paths is found.
-    models = find_models(paths, environment, DEFAULT_STORE)
+    models = find_models(paths, DEFAULT_STORE)
     return with_flags(models, arguments) if hasattr(arguments, "flags") else models
 
 
@@ -145,8 +145,8 @@ def _save(model: LmiFolder, folder: Path) -> None:
     say(f"{model.name}: written to {file}")
 
 
-def model_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> LmiFolder:
-    model, *others = models_at(arguments, environment)
+def model_at(arguments: argparse.Namespace) -> LmiFolder:
+    model, *others = models_at(arguments)
     if others:
         names = listed([model.name, *(each.name for each in others)])
         raise ConfigurationError(
@@ -155,9 +155,7 @@ def model_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> L
     return model
 
 
-def find_models(
-    paths: Sequence[str], environment: Mapping[str, str], repository: Path
-) -> list[LmiFolder]:
+def find_models(paths: Sequence[str], repository: Path) -> list[LmiFolder]:
     """Return the models at some paths; of LMI's own environment if there are none.
 
     `repository` has the folder of a model with variables or flags only.
@@ -165,7 +163,7 @@ def find_models(
     if paths:
         models = [model for path in paths for model in _models(path, repository)]
     else:
-        models = [_listed(entry, environment, repository) for entry in models_of(environment)]
+        models = [_listed(entry, repository) for entry in models_of(os.environ)]
     if not models:
         raise ConfigurationError(
             f"no PATH, and no model in {LOAD_MODELS}, {MODEL_STORE}, /opt/ml/model, {MODEL_ID}"
@@ -186,8 +184,8 @@ def _valid(name: str) -> str:
     return valid
 
 
-def _listed(entry: ModelUrl, environment: Mapping[str, str], repository: Path) -> LmiFolder:
-    if entry.url == model_id_of(environment) and not os.path.isdir(entry.folder):
+def _listed(entry: ModelUrl, repository: Path) -> LmiFolder:
+    if entry.url == model_id_of(os.environ) and not os.path.isdir(entry.folder):
         folder = repository / entry.model_name
         return LmiFolder(entry.model_name, folder, None if has_own_properties(folder) else ())
     if not os.path.exists(entry.folder):

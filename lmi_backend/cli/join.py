@@ -54,7 +54,7 @@ def _join(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace, stop: StopSignals) -> int:
-    model = model_at(arguments, os.environ)
+    model = model_at(arguments)
     plan = plan_model(options_of(model, Machine()), os.environ, reach="model", say=say)
     plan = on_node(plan, _rank_of(arguments))
     say_notes(model.name, plan)

@@ -76,7 +76,7 @@ def _migrate(arguments: argparse.Namespace) -> int:
             arguments.gpu = source.gpus.kind
     with _variables(source.variables):
         folders = [str(source.folder)] if source.folder else []
-        models = find_models(folders, os.environ, output / "models")
+        models = find_models(folders, output / "models")
         if len(models) > 1:
             raise ConfigurationError(f"there are {len(models)} models; accepted: one of them")
         return _write_all(models[0], source, arguments)

@@ -63,7 +63,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    models = models_at(arguments, os.environ)
+    models = models_at(arguments)
     machine = machine_of(arguments)
     hardware = machine.hardware()
     options = {model.name: options_of(model, machine) for model in models}

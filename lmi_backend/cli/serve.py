@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -208,7 +207,7 @@ def _prepare(
     restriction = _restriction(arguments.open_api, arguments.control_key)
     server = usable_server(folder.path, arguments.model_repository)
     repository = arguments.model_repository or folder.path / "models"
-    models = with_flags(find_models(arguments.paths, os.environ, repository), arguments)
+    models = with_flags(find_models(arguments.paths, repository), arguments)
     names = model_names([model.name for model in models], arguments.clients)
     for name in arguments.require:
         if name not in names:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lmi_backend import __version__
 from lmi_backend.deploy.filling import FOLDER, Value, field, fill, scalar, texts_below
 from lmi_backend.deploy.kubernetes import kubernetes
+from lmi_backend.deploy.served import EXTRAS, Served
 from lmi_backend.printable import GIB
-
-if TYPE_CHECKING:
-    from lmi_backend.deploy.served import Served
 
 
 def helm(served: Served) -> dict[str, str]:
@@ -38,9 +36,8 @@ def helm(served: Served) -> dict[str, str]:
 def _values(served: Served) -> str:
     needs = served.needs
     is_downloaded = served.remote_model and needs.storage
-    extras = ("monitor", "keda", "gateway", "lora", "cache")
     words: dict[str, Value] = {
-        **{each: each in served.extras for each in extras},
+        **{each: each in served.extras for each in EXTRAS},
         "replicas": served.replicas,
         "most_replicas": served.most_replicas,
         "image": served.image,
@@ -106,10 +103,9 @@ def systemd(served: Served) -> dict[str, str]:
 
 def prometheus(*, has_pods: bool) -> dict[str, str]:
     """Return a job that scrapes the server, and the alerts."""
-    names = {"prometheus.yml": "pods.yml" if has_pods else "host.yml"}
-    names["prometheus-alerts.yml"] = "alerts.yml"
     texts = texts_below("prometheus")
-    return {name: texts[source] for name, source in names.items()}
+    job = texts["pods.yml" if has_pods else "host.yml"]
+    return {"prometheus.yml": job, "prometheus-alerts.yml": texts["alerts.yml"]}
 
 
 TARGETS: Final = {"kubernetes": kubernetes, "helm": helm, "compose": compose, "systemd": systemd}

@@ -19,11 +19,6 @@ def yaml_text(value: Mapping[str, Value]) -> str:
     return "".join(f"{line}\n" for line in _mapping(value))
 
 
-def indented(value: Mapping[str, Value], spaces: int) -> str:
-    """Return the fields of a mapping on lines of their own, for the middle of a document."""
-    return "".join(f"\n{' ' * spaces}{line}" for line in _mapping(value))
-
-
 def field(value: Value) -> str:
     """Return what follows the colon of a field: its value, on lines below it if it has some."""
     return yaml_text({"x": value}).removeprefix("x:").rstrip("\n")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from lmi_backend.deploy.filling import STORE, Value, fill, indented, scalar, texts_below, yaml_text
+from lmi_backend.deploy.filling import STORE, Value, fill, scalar, texts_below, yaml_text
 from lmi_backend.front_end_settings import PORT
 from lmi_backend.printable import GIB
 
@@ -34,7 +34,6 @@ def _extras(served: Served) -> dict[str, str]:
     # The name of another may begin with the name of this one. Kubernetes cuts names of pods after
     # 58 characters and adds five, so a long one has a single part after its Deployment's.
     pods = f'pod=~"{served.full_name}-[a-z0-9]+(-[a-z0-9]+)?"'
-    labels = (f"{name}: {json.dumps(value)}" for name, value in served.labels.items())
     bucket = "".join(
         f"\n            - name: {name}\n              value: {json.dumps(value)}"
         for name, value in served.variables.items()
@@ -42,14 +41,16 @@ def _extras(served: Served) -> dict[str, str]:
     )
     values = {
         "full_name": served.full_name,
-        "labels": ", ".join(labels),
+        "name": served.name,
         "pods": f'namespace="{served.namespace}",{pods}' if served.namespace else pods,
         "replicas": served.replicas,
         "most_replicas": served.most_replicas,
         "cache_size": served.cache_size,
         "claim": served.cache_claim,
         "image": scalar(served.image),
-        "account": indented(served.account, 6),
+        "account": "".join(
+            f"\n      {key}: {scalar(word)}" for key, word in served.account.items()
+        ),
         "model": json.dumps(served.remote_model),
         "revision": json.dumps(served.revision),
         "bucket": bucket,

@@ -12,7 +12,6 @@ from lmi_backend.printable import GIB
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lmi_backend.deploy.filling import Value
     from lmi_backend.plan import EnginePlan
 
 
@@ -161,14 +160,7 @@ class Served:
         return f"lmi-backend-{self.name}"
 
     @property
-    def labels(self) -> dict[str, Value]:
-        return {
-            "app.kubernetes.io/name": "lmi-backend",
-            "app.kubernetes.io/instance": self.name,
-        }
-
-    @property
-    def account(self) -> dict[str, Value]:
+    def account(self) -> dict[str, str]:
         """What a pod says of its service account."""
         return {"serviceAccountName": self.service_account} if self.service_account else {}
 

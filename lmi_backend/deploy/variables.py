@@ -13,8 +13,6 @@ from lmi_backend.options.table import common as opt
 from lmi_backend.redaction import is_secret, secrets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lmi_backend.options import LmiOptions
 
 _PLANNER: Final = ("VLLM_CPU_KVCACHE_SPACE", "VLLM_PLUGINS", "VLLM_USE_MODELSCOPE")
@@ -23,7 +21,7 @@ _BUCKET: Final = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_E
 
 
 def variables_of(
-    options: LmiOptions, environment: Mapping[str, str], *, place: str, name: str
+    options: LmiOptions, *, place: str, name: str
 ) -> tuple[dict[str, str], list[str], set[str]]:
     """Sort the variables that options were read from; the server has the folder at `place`.
 
@@ -35,11 +33,11 @@ def variables_of(
     names = {each.setting.name for each in from_variables}
     of_server = {each for each in names if _is_of_machine(each)} | machine
     bucket = _BUCKET if options[opt.MODEL_ID].startswith("s3://") else ()
-    carried = {each for each in (*names, *_PLANNER, *bucket) if environment.get(each)}
+    carried = {each for each in (*names, *_PLANNER, *bucket) if os.environ.get(each)}
     carried -= {*of_server, LOAD_MODELS, MODEL_STORE}
-    secret = {each for each in carried if _is_secret(each, environment[each])}
-    written = {each: environment[each] for each in sorted(carried - secret)}
-    if entry := _load_entry(options, environment, place=place, name=name):
+    secret = {each for each in carried if _is_secret(each, os.environ[each])}
+    written = {each: os.environ[each] for each in sorted(carried - secret)}
+    if entry := _load_entry(options, place=place, name=name):
         written[LOAD_MODELS] = entry
     return written, sorted(secret), of_server
 
@@ -59,11 +57,9 @@ def _is_secret(name: str, value: str) -> bool:
     return is_secret(name) or any(is_secret(key) for key, _ in secrets_of(name, value))
 
 
-def _load_entry(
-    options: LmiOptions, environment: Mapping[str, str], *, place: str, name: str
-) -> str:
+def _load_entry(options: LmiOptions, *, place: str, name: str) -> str:
     """Return SERVING_LOAD_MODELS for the model alone, if it says engine or devices of it."""
-    for entry in model_urls(environment.get(LOAD_MODELS, "")):
+    for entry in model_urls(os.environ.get(LOAD_MODELS, "")):
         if entry.is_for(options.folder) and (entry.engine or entry.devices):
             return f"{name}::{entry.engine}:{entry.devices or '*'}={place}"
     return ""
