@@ -32,16 +32,14 @@ def model_names(models: Sequence[str], aliases: Sequence[Alias]) -> list[str]:
     if chosen and len(models) > 1:
         message = f"--clients {chosen[0]}: names one model, but there are {len(models)} to share"
         raise ConfigurationError(f"{message}; accepted: one folder, or --clients without =NAME")
-    names = [name for model in models for name in _names(model, aliases)]
+    names = [
+        name for model in models for name in (model, *(each.model_name(model) for each in aliases))
+    ]
     name, count = Counter(names).most_common(1)[0]
     if count > 1:
         message = f"--clients: {count} models would be named {name}"
         raise ConfigurationError(f"{message}; accepted: different names")
     return names
-
-
-def _names(model: str, aliases: Sequence[Alias]) -> list[str]:
-    return [model, *(alias.model_name(model) for alias in aliases)]
 
 
 def _aliases(text: str) -> list[Alias]:

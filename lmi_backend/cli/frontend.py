@@ -120,12 +120,11 @@ def _frontend(arguments: argparse.Namespace) -> int:
     from lmi_backend.frontend.http.access import is_loopback  # noqa: PLC0415  an extra of the package
     from lmi_backend.frontend.main import serve  # noqa: PLC0415  the same
 
-    own = url_of(arguments.host, arguments.port, "https" if arguments.tls_certificate else "http")
     triton = urlsplit(given := arguments.triton_url)
     is_here = is_loopback(triton.hostname or "") or triton.hostname == arguments.host.lower()
     if is_here and triton.port == arguments.port:
         raise ConfigurationError(f"--triton-url {given}: is this front end's; accepted: Triton's")
-    say(f"the front end listens on {own}")
+    say(f"the front end listens on {own_url(arguments)}")
     key_file = arguments.control_key
     settings = settings_of(
         arguments,
@@ -168,6 +167,11 @@ def _serve_many(settings: Settings) -> int:
         front_ends = FrontEnds(settings)
         front_ends.keep(stop.wait, _DRAIN_SECONDS, lambda: stop.is_urgent)
     return 0
+
+
+def own_url(arguments: argparse.Namespace) -> str:
+    scheme = "https" if arguments.tls_certificate else "http"
+    return url_of(arguments.host, arguments.port, scheme)
 
 
 def needs_key(arguments: argparse.Namespace) -> bool:

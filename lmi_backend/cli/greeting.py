@@ -10,14 +10,14 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.cli.frontend import needs_key
+from lmi_backend.cli.frontend import needs_key, own_url
 from lmi_backend.cli.planning import devices_of
 from lmi_backend.errors import LmiError
 from lmi_backend.front_end_settings import KEY_VARIABLE, OWN_AGENT
 from lmi_backend.printable import human_bytes, log, printable, say
 from lmi_backend.supervisor.installation import describe, is_vulnerable
 from lmi_backend.supervisor.log_relay import JSON
-from lmi_backend.supervisor.ports import Ports, url_of
+from lmi_backend.supervisor.ports import Ports
 from lmi_backend.supervisor.triton_http import TritonHttp
 from lmi_backend.threads import wait_until
 
@@ -54,7 +54,8 @@ class Greeter:
             say(describe(version), "WARNING" if is_vulnerable(version) else "INFO")
             if not self.arguments.no_frontend:
                 # A small model may be ready before the front end.
-                front_end = TritonHttp(self._url, timeout=1, headers=_OWN, context=_unchecked())
+                url = own_url(self.arguments)
+                front_end = TritonHttp(url, timeout=1, headers=_OWN, context=_unchecked())
                 wait_until(lambda: front_end.is_well("/ping") or self.is_over(), _SECONDS)
         except LmiError as error:
             say(str(error), "WARNING")
@@ -64,11 +65,6 @@ class Greeter:
                 say(line.strip())
         else:
             log("".join(f"{line}\n" for line in lines))
-
-    @property
-    def _url(self) -> str:
-        given = self.arguments
-        return url_of(given.host, given.port, "https" if given.tls_certificate else "http")
 
     def _summary(self) -> Iterator[str]:
         for name, plan in self.plans.items():
@@ -92,7 +88,7 @@ class Greeter:
             yield triton
             yield _curl(f"{self.ports.url}/v2/models/{names[0]}/generate", {"text_input": _PROMPT})
             return
-        url = self._url
+        url = own_url(given)
         page = f" · page {url}/ · paths {url}/docs" if given.has_page else ""
         yield f"API {url}/v1{page} · {triton}"
         if given.api_keys is not None:

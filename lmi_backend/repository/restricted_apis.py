@@ -43,16 +43,15 @@ class Restriction:
 
     apis: tuple[str, ...]
     key: str
-    header: str = HEADER
 
     @property
     def headers(self) -> dict[str, str]:
         """What an HTTP client sends; gRPC's metadata is this with a prefix."""
-        return {self.header: self.key} if self.apis else {}
+        return {HEADER: self.key} if self.apis else {}
 
     def arguments(self) -> tuple[str, ...]:
         """Return tritonserver's arguments."""
-        value = f"{','.join(self.apis)}:{self.header}={self.key}"
+        value = f"{','.join(self.apis)}:{HEADER}={self.key}"
         return (f"{_HTTP}={value}", f"{_GRPC}={value}") if self.apis else ()
 
 

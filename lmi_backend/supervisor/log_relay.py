@@ -217,19 +217,13 @@ class LogFile:
 
 
 @contextlib.contextmanager
-def relaying(
-    target: int | LogFile, most: int = BUFFER_BYTES, change: Callable[[bytes], bytes] = bytes
-) -> Iterator[int]:
+def relaying(target: int | LogFile, change: Callable[[bytes], bytes] = bytes) -> Iterator[int]:
     """Give a descriptor for writing, whose lines are copied to `target` until the block is left.
 
-    Lines that remain then have a moment to be read.
-
-    Args:
-        most: bytes of lines that may wait.
-        change: returns what is to be written of some lines.
+    Lines that remain then have a moment to be read. `change` returns what is to be written of some.
     """
     source, descriptor = os.pipe()
-    relay = _Relay(source, target, most, change)
+    relay = _Relay(source, target, change)
     try:
         yield descriptor
     finally:
@@ -239,9 +233,9 @@ def relaying(
 
 class _Relay:
     def __init__(
-        self, source: int, target: int | LogFile, most: int, change: Callable[[bytes], bytes]
+        self, source: int, target: int | LogFile, change: Callable[[bytes], bytes]
     ) -> None:
-        self._source, self._most = source, most
+        self._source = source
         self._file = None if isinstance(target, int) else target
         self._target = target if isinstance(target, int) else target.descriptor
         self._look_seconds = None if self._file is None else _LOOK_SECONDS
@@ -284,7 +278,7 @@ class _Relay:
         with self._changed:
             self._buffer.append(data)
             self._size += len(data)
-            while self._size > self._most:
+            while self._size > BUFFER_BYTES:
                 oldest = self._buffer.popleft()
                 self._size -= len(oldest)
                 self._dropped += oldest.count(b"\n")

@@ -55,13 +55,9 @@ class Ports:
             check_free(name, "--triton-host", self.host, port)
 
 
-def address_of(host: str) -> str:
-    """Return what a client on this machine connects to, of a host that somebody listens on."""
-    return _ANY.get(host, host)
-
-
 def url_of(host: str, port: int, scheme: str = "http") -> str:
-    own = address_of(host)
+    """Return what a client on this machine connects to, of a host that somebody listens on."""
+    own = _ANY.get(host, host)
     return f"{scheme}://[{own}]:{port}" if ":" in own else f"{scheme}://{own}:{port}"
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
@@ -32,9 +33,13 @@ class TritonHttp:
         parts = urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigurationError(f"{url}: accepted: http://HOST:PORT")
-        self.url, self._timeout, self._is_https = url, timeout, parts.scheme == "https"
-        self.host, self.port = parts.hostname, parts.port or (443 if self._is_https else 80)
-        self._headers, self._context = dict(headers or {}), context
+        is_https = parts.scheme == "https"
+        self.url, self.host = url, parts.hostname
+        self.port = parts.port or (443 if is_https else 80)
+        secure = partial(HTTPSConnection, context=context)
+        kind: Callable[..., HTTPConnection] = secure if is_https else HTTPConnection
+        self._connect = partial(kind, self.host, self.port, timeout=timeout)
+        self._headers = dict(headers or {})
 
     def index(self) -> list[dict[str, Any]]:
         """Return the models of the server, each with `name`, `version`, `state` and `reason`."""
@@ -81,9 +86,3 @@ class TritonHttp:
             connection.request(method, path, text, self._headers)
             response = connection.getresponse()
             return response.status, response.read()
-
-    def _connect(self) -> HTTPConnection:
-        where = self.host, self.port
-        if self._is_https:
-            return HTTPSConnection(*where, timeout=self._timeout, context=self._context)
-        return HTTPConnection(*where, timeout=self._timeout)

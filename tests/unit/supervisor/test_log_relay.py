@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lmi_backend.supervisor import log_relay
 from lmi_backend.supervisor.log_relay import LogFile, LogFormat, log_options, relaying
 from tests.support.run.waiting import HANG_SECONDS, wait_for
 
@@ -68,8 +69,11 @@ def test_lines_are_rewritten_on_their_way(reader: Reader) -> None:
     assert reader.data.count(b"\n") == 1
 
 
-def test_a_reader_that_hangs_stops_no_program_and_hears_what_it_missed(reader: Reader) -> None:
-    with relaying(reader.target, most=200_000) as descriptor:
+def test_a_reader_that_hangs_stops_no_program_and_hears_what_it_missed(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_relay, "BUFFER_BYTES", 200_000)
+    with relaying(reader.target) as descriptor:
         command = ["sh", "-c", "seq 500000; echo last line >&2"]
         # It would wait for ever at its pipe's 64 KiB.
         subprocess.run(command, check=True, timeout=60, **log_options(descriptor))
