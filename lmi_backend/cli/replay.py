@@ -95,7 +95,10 @@ def _replay(arguments: argparse.Namespace) -> int:
     if replay.stop.is_set():
         say(f"stopped after {len(outcomes)} of {total} requests")
     report = Report(outcomes, corpus, arguments.redact)
-    _write(arguments, report)
+    if arguments.json:
+        sys.stdout.write(json.dumps(report.as_dict(), indent=2) + "\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in lines_of(report))
     if replay.stop.is_set():
         return 130
     return DIFFERENT if report.different > arguments.allow else 0
@@ -130,13 +133,6 @@ def _interruptible(replay: Replay) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-
-
-def _write(arguments: argparse.Namespace, report: Report) -> None:
-    if arguments.json:
-        sys.stdout.write(json.dumps(report.as_dict(), indent=2) + "\n")
-    else:
-        sys.stdout.writelines(f"{line}\n" for line in lines_of(report))
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -22,11 +22,8 @@ DONE: Final = "[DONE]"
 _DEEPEST: Final = 64
 
 
-class NotJson:
-    """Stands for data that is not JSON."""
-
-
-UNREAD: Final = NotJson()
+UNREAD: Final = object()
+"""Stands for data that is not JSON."""
 
 
 class Event(NamedTuple):

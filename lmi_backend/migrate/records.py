@@ -254,14 +254,12 @@ def _har_answer(entry: Mapping[str, Any]) -> RecordedAnswer | None:
 
 
 def _content(content: Mapping[str, Any], name: str) -> bytes | None:
-    media_type = str(content.get("mimeType", ""))
-    text = content.get("text")
+    text = typed(content, "text", str, None)
     if text is None:
         return None
-    text = typed(content, "text", str, "")
     if content.get("encoding") == "base64":
         return decoded(text, f"{name}.text")
-    return _bytes_of(text, media_type)
+    return _bytes_of(text, str(content.get("mimeType", "")))
 
 
 def _bytes_of(text: str, media_type: str) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from itertools import pairwise
@@ -201,19 +201,12 @@ class Replay:
         began = time.monotonic()
         with ThreadPoolExecutor(most) as pool:
             for number, exchange in enumerate(exchanges):
-                while len(running) >= most:
-                    done, running = wait(running, return_when=FIRST_COMPLETED)
-                    yield from (each.result() for each in done)
-                if self.rate and self.stop.wait(
-                    max(0, began + number / self.rate - time.monotonic())
-                ):
-                    break
-                if self.stop.is_set():
+                due = began + number / self.rate if self.rate else began
+                if self.stop.wait(max(0, due - time.monotonic())):
                     break
                 running.add(pool.submit(self.one, exchange))
-                done = {each for each in running if each.done()}
-                running -= done
+                # Whoever is ready is reported at once, and is waited for where no more may run.
+                seconds = 0 if len(running) < most else None
+                done, running = wait(running, seconds, FIRST_COMPLETED)
                 yield from (each.result() for each in done)
-            while running:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                yield from (each.result() for each in done)
+            yield from (each.result() for each in as_completed(running))
