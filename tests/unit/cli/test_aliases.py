@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.cli.aliases import add_clients, model_names
-from lmi_backend.cli.main import main
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.repository.variants import VARIANTS, Alias
 from tests.support.servers.serving import write_properties
+from tests.unit.cli.conftest import Command, Printed
 
 TRTLLM = VARIANTS["trtllm"]
 
@@ -58,25 +58,22 @@ def test_two_models_have_two_names(models: list[str], text: str, message: str) -
         model_names(models, clients(text))
 
 
-def test_convert_knows_its_own_alias_again_and_no_other(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_convert_knows_its_own_alias_again_and_no_other(tmp_path: Path, command: Command) -> None:
     echo = write_properties(tmp_path / "echo", {"option.rolling_batch": "echo"})
     other = write_properties(tmp_path / "other", {"option.rolling_batch": "echo"})
     repository = tmp_path / "models"
     (repository / "preprocessing").mkdir(parents=True)
     (repository / "preprocessing" / "config.pbtxt").write_text('name: "preprocessing"\n')
 
-    def convert(source: Path, name: str, *more: str) -> int:
-        words = ["convert", str(source), "--repository", str(repository)]
-        return main([*words, "--clients", f"trtllm={name}", *more])
+    def convert(source: Path, name: str, *more: str, status: int = 0) -> Printed:
+        words = ("convert", source, "--repository", repository, "--clients", f"trtllm={name}")
+        return command(*words, *more, status=status)
 
-    assert convert(echo, "ensemble") == 0
-    assert convert(echo, "ensemble") == 0
-    assert capsys.readouterr().out == f"{repository / 'echo'}\n{repository / 'ensemble'}\n" * 2
-    assert convert(other, "ensemble") != 0
-    errors = capsys.readouterr().err
+    for _ in range(2):
+        written = convert(echo, "ensemble").out
+        assert written == f"{repository / 'echo'}\n{repository / 'ensemble'}\n"
+    errors = convert(other, "ensemble", status=2).err
     assert "ensemble: is an alias model of echo; accepted: another name, or --force" in errors
-    assert convert(echo, "preprocessing") != 0
-    assert "preprocessing: is a model; accepted: another name" in capsys.readouterr().err
-    assert convert(other, "ensemble", "--force") == 0
+    errors = convert(echo, "preprocessing", status=2).err
+    assert "preprocessing: is a model; accepted: another name" in errors
+    convert(other, "ensemble", "--force")

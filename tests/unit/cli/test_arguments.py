@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import shtab
 
-from lmi_backend.cli.main import main, parser
+from lmi_backend.cli.main import parser
+from tests.unit.cli.conftest import Command
 
 
 def commands() -> dict[str, Any]:
@@ -48,9 +49,8 @@ def _is_understood(line: str, commands: argparse.ArgumentParser) -> bool:
     return True
 
 
-def test_no_command_shows_them_all(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
-    errors = capsys.readouterr().err
+def test_no_command_shows_them_all(command: Command) -> None:
+    errors = command(status=2).err
     assert all(f"\n    {name}" in errors for name in commands())
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.cli.main import main
 from tests.support.doubles.http_double import Handler, running
+from tests.unit.cli.conftest import Command
 
 CARD = {"id": "tiny", "root": "tiny", "parent": None}
 
@@ -34,15 +34,13 @@ class Chatting(Handler):
 
 
 def test_a_conversation_has_its_history_but_what_was_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     requests: list[tuple[str | None, Any]] = []
     monkeypatch.setenv("LMI_API_KEY", "secret")
     monkeypatch.setattr("sys.stdin", io.StringIO("one\n\nno\ntwo\n"))
     with running(Chatting, requests=requests) as url:
-        words = ["chat", "--url", url, "--system", "Be short."]
-        assert main(words) == 0
-    output = capsys.readouterr()
+        output = command("chat", "--url", url, "--system", "Be short.")
     assert output.out == "I have 2\nI have 4\n"
     assert "the server says: is refused" in output.err
     keys, bodies = zip(*requests, strict=True)
@@ -53,6 +51,6 @@ def test_a_conversation_has_its_history_but_what_was_refused(
     assert bodies[0]["model"] == "tiny"
 
 
-def test_nobody_to_talk_to_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["chat", "--url", "http://127.0.0.1:1"]) == 1
-    assert "127.0.0.1:1: no answer" in capsys.readouterr().err
+def test_nobody_to_talk_to_is_one_line(command: Command) -> None:
+    errors = command("chat", "--url", "http://127.0.0.1:1", status=1).err
+    assert "127.0.0.1:1: no answer" in errors

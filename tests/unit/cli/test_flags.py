@@ -5,21 +5,22 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.cli.flags import key_of, split
-from lmi_backend.cli.main import main, parser
+from lmi_backend.cli.main import parser
 from lmi_backend.cli.planning import UNREAD
 from lmi_backend.options import load_options
 from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table import KEYS
 from lmi_backend.repository.files import command_line_properties
 from lmi_backend.repository.writer import write_model
+from tests.support.run.places import TESTS
 from tests.support.run.ports import ANY_PORTS
+from tests.unit.cli.conftest import Command
 
-LLAMA = Path(__file__).resolve().parents[2] / "golden" / "vllm_starter" / "config.json"
+LLAMA = TESTS / "golden" / "vllm_starter" / "config.json"
 
 
 @pytest.fixture
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     folder = tmp_path / "weights"
     folder.mkdir()
     (folder / "config.json").write_text(LLAMA.read_text("utf-8"), "utf-8")
@@ -79,19 +80,14 @@ def test_every_argument_of_the_engine_and_every_option_is_a_flag() -> None:
     ],
 )
 def test_what_is_no_flag_is_refused_as_it_was_written(
-    line: str, message: str, weights: Path, capsys: pytest.CaptureFixture[str]
+    line: str, message: str, weights: Path, command: Command
 ) -> None:
-    assert main(["check", str(weights), *line.split()]) == 2
-    output = capsys.readouterr()
-    assert message in output.out + output.err
+    assert message in "".join(command("check", weights, *line.split(), status=2))
 
 
-def test_a_folder_of_weights_is_served_with_flags(
-    weights: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_of_weights_is_served_with_flags(weights: Path, command: Command) -> None:
     words = ["--max-model-len", "512", "--hf-token", "hf_abcdefgh"]
-    assert main(["check", "weights", *words, "--gpus", "1", "--save", "saved"]) == 0
-    output = capsys.readouterr()
+    output = command("check", "weights", *words, "--gpus", "1", "--save", "saved")
     assert "command line           --max-model-len=512" in output.out
     assert f"    option.model_id={weights}\n" in output.err
     assert "hf_abcdefgh" not in output.out + output.err
@@ -99,19 +95,16 @@ def test_a_folder_of_weights_is_served_with_flags(
     assert saved.stat().st_mode & 0o777 == 0o600
     text = f"option.model_id={weights}\noption.max_model_len=512\noption.hf_token=hf_abcdefgh\n"
     assert saved.read_text() == text
-    assert main(["check", "saved", "--gpus", "1"]) == 0
-    assert main(["check", "saved", *words]) == 2
-    assert "write option.max_model_len=512 there" in capsys.readouterr().err
-    assert main(["plan", "weights", "--seed", "1", "--gpus", "0", "--save", "saved"]) == 2
-    assert "has another serving.properties" in capsys.readouterr().err
+    command("check", "saved", "--gpus", "1")
+    errors = command("check", "saved", *words, status=2).err
+    assert "write option.max_model_len=512 there" in errors
+    words = ["weights", "--seed", "1", "--gpus", "0", "--save", "saved"]
+    assert "has another serving.properties" in command("plan", *words, status=2).err
 
 
-def test_a_model_of_the_hub_is_told_from_a_path(
-    weights: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_of_the_hub_is_told_from_a_path(weights: Path, command: Command) -> None:
     words = ["--gpus", "1", "--gpu-memory", "80GiB", "--max-model-len", "64"]
-    assert main(["plan", "Qwen/Qwen3-0.6B", *words]) == UNREAD
-    output = capsys.readouterr()
+    output = command("plan", "Qwen/Qwen3-0.6B", *words, status=UNREAD)
     assert "model       Qwen/Qwen3-0.6B\n" in output.out
     assert "argument    served_model_name=['Qwen/Qwen3-0.6B']\n" in output.out
     assert "    option.model_id=Qwen/Qwen3-0.6B\n" in output.err
@@ -121,23 +114,23 @@ def test_a_model_of_the_hub_is_told_from_a_path(
         ("qwen", "or a model of the Hub as ORGANISATION/NAME"),
         ("https://huggingface.co/Qwen/Qwen3-0.6B", "write the id alone, as organisation/model"),
     ):
-        assert main(["plan", path, *words]) == 2
-        assert message in capsys.readouterr().err
+        assert message in command("plan", path, *words, status=2).err
 
 
 def test_a_model_of_the_hub_is_converted_and_needs_a_folder_to_be_deployed(
-    weights: Path, capsys: pytest.CaptureFixture[str]
+    weights: Path, command: Command
 ) -> None:
-    assert main(["convert", "a/b", "--repository", "models", "--gpus", "1"]) == 0
+    command("convert", "a/b", "--repository", "models", "--gpus", "1")
     options = load_options(weights.parent / "models" / "a_b", {})
     assert options.values["option.model_id"] == "a/b"
-    assert main(["deploy", "a/b", "--to", "compose", "--output", "x", "--gpus", "1"]) == 2
-    assert "`lmi-backend check a/b --save FOLDER` writes one" in capsys.readouterr().err
+    words = ("a/b", "--to", "compose", "--output", "x", "--gpus", "1")
+    errors = command("deploy", *words, status=2).err
+    assert "`lmi-backend check a/b --save FOLDER` writes one" in errors
 
 
-def test_flags_are_for_one_model(weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "weights", "a/b", "--seed", "1", *ANY_PORTS]) == 2
-    assert "--seed: is for one model; there are 2" in capsys.readouterr().err
+def test_flags_are_for_one_model(weights: Path, command: Command) -> None:
+    errors = command("serve", "weights", "a/b", "--seed", "1", *ANY_PORTS, status=2).err
+    assert "--seed: is for one model; there are 2" in errors
 
 
 def test_the_servers_folder_has_the_flags_of_this_start(tmp_path: Path) -> None:

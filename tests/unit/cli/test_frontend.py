@@ -10,8 +10,9 @@ from lmi_backend.cli.frontend import (
     settings_of,
     triton_exposure,
 )
-from lmi_backend.cli.main import main, parser
+from lmi_backend.cli.main import parser
 from lmi_backend.front_end_settings import decode, encode, options
+from tests.unit.cli.conftest import Command
 
 
 def _parsed(*words: str) -> tuple[str, int]:
@@ -32,13 +33,10 @@ def test_an_image_and_a_pipeline_say_where_to_listen(monkeypatch: pytest.MonkeyP
     assert _parsed("--port=0")[1] > 0
 
 
-def test_a_port_that_is_none_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_port_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     monkeypatch.setenv("SAGEMAKER_BIND_TO_PORT", "many")
-    with pytest.raises(SystemExit):
-        _parsed()
-    assert "argument --port: many; accepted: a number, 0 to 65535" in capsys.readouterr().err
+    errors = command("frontend", status=2).err
+    assert "argument --port: many; accepted: a number, 0 to 65535" in errors
 
 
 @pytest.mark.parametrize(
@@ -55,33 +53,26 @@ def test_a_port_that_is_none_is_refused(
         ("--api-keys", ""),
     ],
 )
-def test_a_value_that_cannot_work_is_refused(
-    option: str, value: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        parser().parse_args(["frontend", option, value])
-    assert f"argument {option}: {value}; accepted: " in capsys.readouterr().err
+def test_a_value_that_cannot_work_is_refused(option: str, value: str, command: Command) -> None:
+    errors = command("frontend", option, value, status=2).err
+    assert f"argument {option}: {value}; accepted: " in errors
 
 
 @pytest.mark.parametrize("own", ["127.0.0.1", "localhost"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "LOCALHOST", "[::1]"])
-def test_a_front_end_passes_nothing_to_itself(
-    own: str, host: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_front_end_passes_nothing_to_itself(own: str, host: str, command: Command) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     url = f"http://{host}:{port}/"
-    assert main(["frontend", f"--host={own}", f"--port={port}", f"--triton-url={url}"]) == 2
-    assert f"--triton-url {url}: is this front end's" in capsys.readouterr().err
+    words = (f"--host={own}", f"--port={port}", f"--triton-url={url}")
+    errors = command("frontend", *words, status=2).err
+    assert f"--triton-url {url}: is this front end's" in errors
 
 
 @pytest.mark.parametrize("option", ["--running", "--requests-per-minute", "--tokens-per-minute"])
-def test_a_key_gets_no_limit_that_the_file_does_not_take(
-    option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main(["api-key", "alice", option, "0"])
-    assert f"argument {option}: 0; accepted: a number, 1 to " in capsys.readouterr().err
+def test_a_key_gets_no_limit_that_the_file_does_not_take(option: str, command: Command) -> None:
+    errors = command("api-key", "alice", option, "0", status=2).err
+    assert f"argument {option}: 0; accepted: a number, 1 to " in errors
 
 
 def test_a_process_is_started_with_all_that_options_set(tmp_path: Path) -> None:

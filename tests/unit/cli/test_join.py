@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.cli.join import on_node
-from lmi_backend.cli.main import main
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.plan.engine_plan import EnginePlan, Launch
+from tests.support.servers.serving import write_properties
+from tests.unit.cli.conftest import Command
 
 TWO = EnginePlan(
     engine="vllm",
@@ -42,9 +43,8 @@ def test_what_cannot_be_joined_is_refused(
     message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
 ) -> None:
-    (tmp_path / "serving.properties").write_text("option.rolling_batch=echo\n", encoding="utf-8")
+    write_properties(tmp_path, {"option.rolling_batch": "echo"})
     monkeypatch.setenv("LWS_WORKER_INDEX", index)
-    assert main(["join", str(tmp_path), *words]) == 2
-    assert message in capsys.readouterr().err
+    assert message in command("join", tmp_path, *words, status=2).err

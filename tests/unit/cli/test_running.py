@@ -2,15 +2,13 @@
 
 import pytest
 
-from lmi_backend.cli.main import main
+from tests.unit.cli.conftest import Command
 
 
 @pytest.mark.parametrize("worker", ["x", "-1", ""])
-def test_a_worker_is_named_by_its_number(worker: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["drain", f"--worker={worker}"])
-    assert end.value.code == 2
-    assert f"--worker: {worker}; accepted: a number, or all" in capsys.readouterr().err
+def test_a_worker_is_named_by_its_number(worker: str, command: Command) -> None:
+    errors = command("drain", f"--worker={worker}", status=2).err
+    assert f"--worker: {worker}; accepted: a number, or all" in errors
 
 
 @pytest.mark.parametrize(
@@ -21,8 +19,5 @@ def test_a_worker_is_named_by_its_number(worker: str, capsys: pytest.CaptureFixt
         ("no-such-host.invalid:80", "no process of this user listens there"),
     ],
 )
-def test_where_no_server_is_drain_says_so(
-    host: str, problem: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["drain", f"http://{host}"]) == 1
-    assert problem in capsys.readouterr().err
+def test_where_no_server_is_drain_says_so(host: str, problem: str, command: Command) -> None:
+    assert problem in command("drain", f"http://{host}", status=1).err

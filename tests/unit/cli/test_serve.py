@@ -3,10 +3,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from lmi_backend.cli.main import main, parser
+from lmi_backend.cli.main import parser
 from lmi_backend.cli.serve import drain_seconds
 from lmi_backend.engine_config import RequestLimits
 from tests.support.run.ports import ANY_PORTS
+from tests.support.servers.serving import write_properties
+from tests.unit.cli.conftest import Command
+
+
+@pytest.fixture
+def echo(tmp_path: Path) -> Path:
+    return write_properties(tmp_path, {"option.rolling_batch": "echo"})
 
 
 @pytest.mark.parametrize(
@@ -19,28 +26,26 @@ from tests.support.run.ports import ANY_PORTS
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_starts(
-    tmp_path: Path,
+    echo: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
     option: str,
     value: str,
     problem: str,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "serving.properties").write_text("option.rolling_batch=echo\n")
-    assert main(["serve", ".", *ANY_PORTS, option, value]) == 2
-    assert f"lmi-backend: {option} {value}: {problem}" in capsys.readouterr().err
+    monkeypatch.chdir(echo)
+    errors = command("serve", ".", *ANY_PORTS, option, value, status=2).err
+    assert f"lmi-backend: {option} {value}: {problem}" in errors
 
 
 @pytest.mark.parametrize("option", ["--api-keys", "--control-key"])
 def test_a_file_that_is_not_there_is_named_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+    echo: Path, command: Command, option: str
 ) -> None:
     """A front end without its keys would be started again and again."""
-    (tmp_path / "serving.properties").write_text("option.rolling_batch=echo\n")
-    file = tmp_path / "nowhere" / "file"
-    assert main(["serve", str(tmp_path), *ANY_PORTS, option, str(file)]) == 2
-    assert f"lmi-backend: {file} ({option}): No such file" in capsys.readouterr().err
+    file = echo / "nowhere" / "file"
+    errors = command("serve", echo, *ANY_PORTS, option, file, status=2).err
+    assert f"lmi-backend: {file} ({option}): No such file" in errors
 
 
 @pytest.mark.parametrize(
