@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from tritonclient.grpc import model_config_pb2
 from lmi_backend import __version__
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
-from lmi_backend.repository.files import Record
+from lmi_backend.repository.files import Record, digest
 from lmi_backend.repository.tensors import INPUTS, OUTPUTS
 from lmi_backend.repository.variants import MAIN, VARIANTS, Alias, Variant
 from lmi_backend.repository.writer import (
@@ -23,9 +22,8 @@ from lmi_backend.repository.writer import (
     write_backend,
     write_model,
 )
+from tests.support.run.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
-ECHO = "option.rolling_batch=echo\n"
 LENGTH = "request_output_len"
 CONFIG = ROOT / "tests" / "data" / "config.pbtxt"
 EXAMPLES = sorted(path.name for path in (ROOT / "model_repository").iterdir())
@@ -33,6 +31,10 @@ EXAMPLES = sorted(path.name for path in (ROOT / "model_repository").iterdir())
 
 def parse(text: str) -> Any:
     return text_format.Parse(text, model_config_pb2.ModelConfig())
+
+
+def config_of(folder: Path) -> Any:
+    return parse((folder / "config.pbtxt").read_text(encoding="utf-8"))
 
 
 def write(source: Path, repository: Path, name: str, **settings: bool) -> Path:
@@ -50,16 +52,15 @@ def source(tmp_path: Path) -> Path:
 
 def test_the_written_configuration_is_what_triton_reads(source: Path, tmp_path: Path) -> None:
     folder = write(source, tmp_path / "models", "m-1.x")
-    config = parse((folder / "config.pbtxt").read_text(encoding="utf-8"))
+    config = config_of(folder)
     assert (config.name, config.backend, config.max_batch_size) == ("m-1.x", "python", 0)
     assert config.model_transaction_policy.decoupled
     (group,) = config.instance_group
     assert (group.kind, group.count) == (model_config_pb2.ModelInstanceGroup.KIND_MODEL, 1)
     # Triton's batcher would delay a burst of requests.
     assert not config.HasField("dynamic_batching")
-    record = Record.read(folder)
-    assert record is not None
-    assert record.model_dir == str(source)
+    text = (source / "serving.properties").read_text()
+    assert Record.read(folder) == Record(str(source), digest(text))
     assert not config.parameters
     types = model_config_pb2.DataType
     assert [(t.name, types.Name(t.data_type), list(t.dims), t.optional) for t in config.input] == [
@@ -84,11 +85,8 @@ def test_the_folder_holds_the_properties_and_an_entry_file(source: Path, tmp_pat
     folder = write(source, tmp_path / "models", "m")
     assert (folder / "serving.properties").read_text() == "option.rolling_batch=echo\n"
     assert (folder / "1" / "model.py").read_text() == MODEL_PY
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "1",
-        "config.pbtxt",
-        "serving.properties",
-    ]
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["1", "config.pbtxt", "serving.properties"]
 
 
 def test_writing_again_replaces_what_was_written_and_says_so(source: Path, tmp_path: Path) -> None:
@@ -146,13 +144,10 @@ def test_who_may_not_read_the_original_reads_neither_its_copy_nor_the_record(
 
 def test_a_model_written_in_place_names_no_source(source: Path) -> None:
     place = source.rename(source.with_name("here"))
-    before = (place / "serving.properties").read_bytes()
-    folder = write(place, place.parent, "here")
-    assert folder == place
-    record = Record.read(folder)
-    assert record is not None
-    assert record.model_dir == ""
-    assert (folder / "serving.properties").read_bytes() == before
+    before = (place / "serving.properties").read_text()
+    assert write(place, place.parent, "here") == place
+    assert Record.read(place) == Record("", digest(before))
+    assert (place / "serving.properties").read_text() == before
 
 
 def test_a_folder_without_properties_gets_none(tmp_path: Path) -> None:
@@ -187,11 +182,10 @@ def test_the_backend_folder_is_only_the_entry_file(tmp_path: Path) -> None:
 def test_the_examples_are_as_convert_writes_them(name: str, tmp_path: Path) -> None:
     example = ROOT / "model_repository" / name
     folder = write(example, tmp_path, name)
-    written = parse((folder / "config.pbtxt").read_text())
-    record = Record.read(folder)
-    assert record is not None
-    assert Record.read(example) == replace(record, model_dir="")
-    assert parse((example / "config.pbtxt").read_text()) == written
+    text = (example / "serving.properties").read_text()
+    assert Record.read(folder) == Record(str(example), digest(text))
+    assert Record.read(example) == Record("", digest(text))
+    assert config_of(example) == config_of(folder)
     assert (example / "1" / "model.py").read_text() == MODEL_PY
 
 
@@ -201,7 +195,7 @@ def test_a_door_is_what_triton_reads(source: Path, tmp_path: Path, entry: Varian
         return
     write_alias_model(tmp_path, "m", Alias(entry), load_options(source, {}))
     folder = tmp_path / f"m_{entry.clients}"
-    config = parse((folder / "config.pbtxt").read_text(encoding="utf-8"))
+    config = config_of(folder)
     assert config.name == folder.name
     assert config.model_transaction_policy.decoupled is entry.is_decoupled
     assert config.max_batch_size == entry.max_batch_size
@@ -225,8 +219,8 @@ def test_a_model_called_ensemble_has_the_length_with_which_its_clients_stop_requ
     for name in ("ensemble", "tensorrt_llm"):
         alias = Alias(VARIANTS["trtllm"], name)
         write_alias_model(tmp_path, "m", alias, load_options(source, {}))
-        config = parse((tmp_path / name / "config.pbtxt").read_text(encoding="utf-8"))
-        types += [tensor.data_type for tensor in config.input if tensor.name == LENGTH]
+        inputs = config_of(tmp_path / name).input
+        types += [tensor.data_type for tensor in inputs if tensor.name == LENGTH]
     assert types == [model_config_pb2.TYPE_UINT32, model_config_pb2.TYPE_INT32]
 
 

@@ -55,19 +55,26 @@ def test_a_screen_shows_warnings_errors_and_requests() -> None:
     assert all(any(head.startswith(shown) for shown in SHOWN) for head in heads if head)
 
 
-def test_a_screen_shows_what_an_engine_logs_once_of_requests() -> None:
-    text = "[tiny/0] parameter 'x' of a body changes nothing (logged once)"
-    assert formatted(TEXT, f'W{HEAD} logs.py:9] "{text}"', shows_all=False)
-
-
-def test_a_screen_shows_what_became_of_a_worker_whose_stub_has_died() -> None:
-    for text in ("adopted: its stub has died", "not adopted: it is gone"):
-        (line,) = formatted(TEXT, f'I{HEAD} logs.py:9] "worker tiny/0 is {text}"', shows_all=False)
-        assert line.endswith(f" INFO    tiny: worker tiny/0 is {text}")
-    # An engine may print the same.
-    assert not formatted(
-        TEXT, f'I{HEAD} logs.py:9] "[tiny/0] worker tiny/0 is adopted"', shows_all=False
-    )
+@pytest.mark.parametrize(
+    ("letter", "place", "text", "shown"),
+    [
+        ("W", "logs.py", "[tiny/0] parameter 'x' changes nothing (logged once)", "WARNING tiny: "),
+        ("I", "logs.py", "worker tiny/0 is adopted: its stub has died", "INFO    tiny: "),
+        ("I", "logs.py", "worker tiny/0 is not adopted: it is gone", "INFO    tiny: "),
+        # An engine may print the same.
+        ("I", "logs.py", "[tiny/0] worker tiny/0 is adopted", ""),
+        ("E", "server.cc", "CudaDriverHelper has not been initialized.", ""),
+        ("E", "server.cc", "DCGM unable to start: no GPU", ""),
+        # `serve` says it itself.
+        ("E", "model.cc", "ERROR: Failed to create instance: no\n\nAt:\n  a.py(58)", ""),
+        ("E", "model.cc", "failed to load 'bad' version 1: no", ""),
+    ],
+)
+def test_what_a_screen_shows_of_a_line(letter: str, place: str, text: str, shown: str) -> None:
+    lines = f'{letter}{HEAD} {place}:9] "{text}"'.split("\n")
+    on_screen = formatted(TEXT, *lines, shows_all=False)
+    assert [line.split(maxsplit=2)[2] for line in on_screen] == ([shown + text] if shown else [])
+    assert len(formatted(TEXT, *lines)) == len([*filter(None, lines)])
 
 
 @pytest.mark.parametrize("is_shown", [True, False])
@@ -79,15 +86,6 @@ def test_lines_without_a_head_go_with_the_line_before(*, is_shown: bool) -> None
     )
 
 
-@pytest.mark.parametrize(
-    "message", ["CudaDriverHelper has not been initialized.", "DCGM unable to start: no GPU"]
-)
-def test_what_triton_says_of_missing_gpus_is_for_those_who_want_all(message: str) -> None:
-    raw = f'E{HEAD} server.cc:241] "{message}"'
-    assert not formatted(TEXT, raw, shows_all=False)
-    assert len(formatted(TEXT, raw)) == 1
-
-
 def test_serve_itself_writes_the_same_format() -> None:
     form = LogFormat(TEXT)
     assert re.fullmatch(rf"{TIME} WARNING serve: it waits\n", form.own("WARNING", "it waits"))
@@ -95,11 +93,3 @@ def test_serve_itself_writes_the_same_format() -> None:
 
 def test_what_is_no_text_ends_nothing() -> None:
     assert b"\xef\xbf\xbd" in LogFormat(TEXT)(b"E" + HEAD.encode() + b" a.cc:1] \xff\n")
-
-
-def test_a_load_that_failed_is_not_said_by_triton_too() -> None:
-    lines = [
-        f'E{HEAD} backend_model.cc:9] "ERROR: Failed to create instance: no\n\nAt:\n  a.py(58)"',
-        f"E{HEAD} model_lifecycle.cc:6] \"failed to load 'bad' version 1: no\"",
-    ]
-    assert not formatted(TEXT, *"\n".join(lines).split("\n"), shows_all=False)

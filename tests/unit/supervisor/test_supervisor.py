@@ -85,6 +85,10 @@ class Bench:
     def stop(self) -> None:
         self.signals.count += 1
 
+    def has(self, states: Callable[[], Any]) -> None:
+        """Have each server say this of its models."""
+        self.server.client = SimpleNamespace(states=states)
+
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
@@ -98,20 +102,16 @@ def raising(error: Exception) -> Callable[[], Any]:
     return live
 
 
-def test_what_runs_may_end_although_another_model_is_still_loaded(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bench.server, "client", SimpleNamespace(states=bench.stop))
+def test_what_runs_may_end_although_another_model_is_still_loaded(bench: Bench) -> None:
+    bench.has(bench.stop)
     assert bench.run(bench.stop) == 0
     assert bench.drained == [False]
 
 
-def test_a_stub_that_got_no_processor_costs_a_start(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stub_that_got_no_processor_costs_a_start(bench: Bench) -> None:
     starved = {"model": ("UNAVAILABLE", "Stub process 'model_0' is not healthy.")}
     states = iter([starved] * 5 + [{"model": ("READY", "")}])
-    monkeypatch.setattr(bench.server, "client", SimpleNamespace(states=lambda: next(states)))
+    bench.has(lambda: next(states))
     with pytest.raises(UnavailableError, match="is not healthy"):
         bench.run(*[bench.stop] * 3)
     assert bench.run(*[bench.stop] * 3) == 0
@@ -162,9 +162,9 @@ def test_a_second_signal_before_the_drain_is_not_lost(bench: Bench) -> None:
 
 
 def test_a_stop_before_the_models_are_loaded_says_so(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench.server, "client", SimpleNamespace(states=lambda: None))
+    bench.has(lambda: None)
     bench.stop()
     assert bench.run(bench.stop) == 0
     assert "stopping: model did not finish loading\n" in capsys.readouterr().err
@@ -173,10 +173,10 @@ def test_a_stop_before_the_models_are_loaded_says_so(
 
 @pytest.mark.parametrize("required", [(), ("bad",)])
 def test_a_model_that_cannot_be_loaded_ends_the_start_if_it_is_required(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, required: tuple[str, ...]
+    bench: Bench, required: tuple[str, ...]
 ) -> None:
     states = {"good": ("READY", ""), "bad": ("UNAVAILABLE", "no memory")}
-    monkeypatch.setattr(bench.server, "client", SimpleNamespace(states=lambda: states))
+    bench.has(lambda: states)
     of_start = {"names": tuple(states), "required": frozenset(required)}
     setup = SimpleNamespace(**vars(SETUP) | of_start)
     if required:
