@@ -22,7 +22,7 @@ from lmi_backend.printable import log as log_text
 from lmi_backend.printable import say
 from lmi_backend.supervisor.log_relay import STANDARD_ERROR, log_options
 from lmi_backend.supervisor.reloading import Backoff
-from lmi_backend.threads import guarded_thread
+from lmi_backend.threads import guarded_thread, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -127,12 +127,9 @@ class FrontEnds:
                 each.look()
         for each in self._runs:
             each.end()
-        end = time.monotonic() + stop_seconds
-        while time.monotonic() < end and not is_urgent():
-            if not any(each.is_running for each in self._runs):
-                break
-            time.sleep(_LOOK_SECONDS / 4)
-        for each in self._runs:
+        runs = self._runs
+        wait_until(lambda: is_urgent() or not any(each.is_running for each in runs), stop_seconds)
+        for each in runs:
             each.stop()
 
     def drain(self) -> None:

@@ -17,6 +17,7 @@ import psutil
 from lmi_backend.ipc.survivor import places
 from lmi_backend.supervisor.front_end import PROGRAM
 from lmi_backend.supervisor.installation import STUB
+from lmi_backend.threads import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,7 +28,6 @@ GUARD: Final = "lmi-guard"
 """Name of the process that removes what `serve` leaves; at most 15 bytes (proc(5), comm)."""
 _WORKER_MODULE: Final = "lmi_backend.worker.main"
 _PROGRAMS: Final = ("/tritonserver", f"/{STUB}")
-_POLL_SECONDS: Final = 0.02
 _KILL_SECONDS: Final = 5
 # Within it a stub that has let its model go exits, and tritonserver takes notice of one that died.
 _NOTICE_SECONDS: Final = 5.0
@@ -98,11 +98,9 @@ def wait_for_ends(processes: Iterable[psutil.Process], seconds: float) -> list[p
 
     An exited process may stay a zombie for seconds, until its new parent waits for it.
     """
-    end = time.monotonic() + seconds
-    alive = list(processes)
-    while (alive := list(filter(lives, alive))) and time.monotonic() < end:
-        time.sleep(_POLL_SECONDS)
-    return alive
+    waited = list(processes)
+    wait_until(lambda: not any(map(lives, waited)), seconds)
+    return list(filter(lives, waited))
 
 
 def running(programs: tuple[str, ...], mark: str) -> list[psutil.Process]:

@@ -37,6 +37,7 @@ from lmi_backend.supervisor.processes import (
 from lmi_backend.supervisor.reloading import ModelReloads
 from lmi_backend.supervisor.send_buffers import ADVICE, widen_send_buffers
 from lmi_backend.supervisor.triton_http import TritonHttp
+from lmi_backend.threads import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -274,18 +275,15 @@ class RunningServer:
 
     def _wait_for_end(self, is_urgent: Callable[[], bool]) -> bool:
         """Wait until the server has exited, or kill it; return whether it exited by itself."""
-        end = time.monotonic() + 2 * EXIT_SECONDS
-        while self._process.poll() is None:
-            if is_urgent():
-                # Long enough for the errors that running requests get.
-                end = min(end, time.monotonic() + _URGENT_SECONDS)
-            if time.monotonic() > end:
-                self._process.kill()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(EXIT_SECONDS)
-                return False
-            time.sleep(_POLL_SECONDS / 4)
-        return True
+        wait_until(lambda: self._process.poll() is not None or is_urgent(), 2 * EXIT_SECONDS)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            # Long enough for the errors that running requests get.
+            self._process.wait(_URGENT_SECONDS if is_urgent() else 0)
+            return True
+        self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(EXIT_SECONDS)
+        return False
 
 
 def _start(setup: ServerSetup) -> subprocess.Popen[bytes]:
