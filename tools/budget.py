@@ -32,7 +32,7 @@ BUDGETS: Final = {
     "lmi_backend/migrate": 2_690,
     "lmi_backend/options": 4_815,
     "lmi_backend/plan": 3_880,
-    "lmi_backend/pool": 2_590,
+    "lmi_backend/pool": 2_595,
     "lmi_backend/repository": 1_025,
     "lmi_backend/resume": 405,
     "lmi_backend/serving": 3_325,
@@ -40,8 +40,8 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 2_745,
     "lmi_backend/triton": 1_385,
     "lmi_backend/worker": 2_970,
-    "tests": 68_690,
-    "tools": 7_025,
+    "tests": 68_710,
+    "tools": 7_035,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""
 

@@ -56,13 +56,17 @@ class Environment:
     """A package with old copies of files of others, which are to be installed over it."""
     node: str = ""
     """A folder with the lock of what npm installs beside it."""
+    compiles: bool = False
+    """Whether its packages compile code, which torch cannot do below a path with a blank."""
 
 
 ENVIRONMENTS = {
     "server": Environment(
         ".venv", "requirements/server.txt", 1.5, editable=True, first="xds-protos"
     ),
-    "engine": Environment(".venv-engine", "requirements/engine-cpu.txt", 5.0, ("--no-deps",)),
+    "engine": Environment(
+        ".venv-engine", "requirements/engine-cpu.txt", 5.0, ("--no-deps",), compiles=True
+    ),
     "clients": Environment(
         ".venv-clients", "requirements/clients.txt", 1.6, ("--no-deps",), node="tests/clients/node"
     ),
@@ -106,6 +110,8 @@ def _install(environment: Environment, *, fastest: bool) -> None:
     python, stamp = folder / "bin" / "python", folder / STAMP
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == _digest(environment, python):
         return
+    if environment.compiles and len(str(ROOT).split()) > 1:
+        raise InstallError(f"{ROOT}: torch cannot compile here; accepted: a path without a blank")
     free = shutil.disk_usage(ROOT).free / 1e9
     if free < environment.gigabytes:
         message = f"{ROOT}: {free:.1f} GB free; {environment.folder} needs {environment.gigabytes}"

@@ -134,6 +134,10 @@ CAUSES: Final = (
         "Python's headers, ninja and CUDA's nvcc, or set option.enforce_eager=true",
     ),
     (
+        r"cannot find -ltorch",
+        "torch compiles below no path with a blank: install the engine in another folder",
+    ),
+    (
         r"(?:Read-only file system|os error 30\)|Permission denied|os error 13\))"
         r"(?::(?P<file> '[^'\n]+'))?",
         "the engine's user may not use a file or folder\\g<file>: change its owner or its mode, "

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tools import install
 from tools.install import ENVIRONMENTS, Environment, uv_options
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -23,6 +24,15 @@ def test_an_old_python_is_refused_in_one_line() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "is Python 3.8; accepted: 3.11 or 3.12" in done.stderr
+
+
+def test_an_engine_below_a_path_with_a_blank_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder := tmp_path / "a b").mkdir()
+    monkeypatch.setattr(install, "ROOT", folder)
+    assert install.main([install.FASTEST, "engine"]) == 1
+    assert capsys.readouterr().err.endswith("accepted: a path without a blank\n")
 
 
 def test_uv_is_told_where_pip_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
