@@ -129,6 +129,9 @@ def test_clients_that_never_read(front: Served, process: psutil.Process, report:
 
 
 def test_clients_that_vanish(front: Served, process: psutil.Process, report: Report) -> None:
+    # Before anything runs, where it may not be done.
+    with socket.socket() as probe:
+        vanish(probe)
     before = descriptors(front, process)
     beside = FrontStreams(front, "echo", 16, 300)
     with contextlib.ExitStack() as stack:

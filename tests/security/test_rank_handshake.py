@@ -31,7 +31,7 @@ SILENT = 200
 _HELD = """\
 #!/bin/sh
 while [ ! -e {folder}/go ]; do sleep 0.05; done
-exec {python} "$@"
+exec "{python}" "$@"
 """
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 import tritonclient.grpc
 
 from tests.support.run.waiting import HANG_SECONDS, wait_for
@@ -54,7 +55,10 @@ def vanish(connection: socket.socket) -> None:
     # A filter of classic BPF with one instruction: return 0, which drops what comes.
     program = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0))
     attached = struct.pack("@HP", 1, ctypes.addressof(program))
-    connection.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, attached)
+    try:
+        connection.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, attached)
+    except PermissionError:
+        pytest.skip("this kernel lets root alone drop packets")
 
 
 @dataclass
