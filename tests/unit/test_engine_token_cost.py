@@ -140,7 +140,7 @@ async def test_what_a_known_chat_costs_until_it_is_a_prompt() -> None:
     assert first is not None
     rendering = Rendering(("template",), {}, [])
     first.kind.template = Template(
-        Params(), rendering, False, HttpChunk(), digits=16, is_short=True, sends_ids=True
+        Params(), rendering, False, HttpChunk(), digits=16, is_short=True
     )
     calls = Calls()
 

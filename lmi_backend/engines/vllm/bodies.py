@@ -67,8 +67,6 @@ class Template(NamedTuple):
     """Of an answer's id, where the client gives none."""
     is_short: bool
     """Whether short chats are rendered without a thread."""
-    sends_ids: bool
-    """Whether an answer could resume."""
 
 
 class BodyKind:

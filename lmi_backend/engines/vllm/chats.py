@@ -244,7 +244,6 @@ class Chats:
             head=answer.head,
             digits=len(own_id),
             is_short=is_short,
-            sends_ids=answer.may_send_ids(params),
         )
 
     async def respond(self, chat: Chat, answer: BodyAnswer) -> bool:
@@ -278,7 +277,7 @@ class Chats:
             layouts,
             template.head,
             answer_id,
-            sends_ids=template.sends_ids,
+            sends_ids=answer.may_send_ids(params),
             parser=parser,
         )
         error = await write(call, writer)
