@@ -134,8 +134,8 @@ CAUSES: Final = (
         "Python's headers, ninja and CUDA's nvcc, or set option.enforce_eager=true",
     ),
     (
-        r"cannot find -ltorch",
-        "torch compiles below no path with a blank: install the engine in another folder",
+        r"cannot find -ltorch|g\+\+: fatal error: input file .* is the same as output file",
+        "torch compiles below no path with a blank: move the engine, or set another TMPDIR",
     ),
     (
         r"(?:Read-only file system|os error 30\)|Permission denied|os error 13\))"

@@ -53,6 +53,7 @@ TOKENIZER = '  File "/p/transformers/tokenization_utils_base.py", line 1908, in 
         ("torch.distributed.DistBackendError: NCCL error in: x.cpp:3", "NCCL"),
         ("RuntimeError: Failed to find C compiler. Please specify via CC", "C++ compiler"),
         ("/usr/bin/ld: cannot find -ltorch: No such file or directory", "path with a blank"),
+        ("g++: fatal error: input file '/t' is the same as output file", "another TMPDIR"),
         ("Could not find nvcc and default cuda_home='/usr/local/cuda'", "nvcc"),
         ("No working C++ compiler found in torch._inductor.config.cpp", "C++ compiler"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'ninja'", "ninja"),
